@@ -1,1 +1,35 @@
-"""fedfeast."""
+"""fedfeast: train one elastic network over a fleet of unequal devices, then serve each the largest model it affords."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedfeast.app.pictures import draw_curves as draw_curves
+    from fedfeast.errors import InvalidInput as InvalidInput
+    from fedfeast.runs import Recipe as Recipe
+    from fedfeast.runs import Run as Run
+    from fedfeast.runs import evaluate as evaluate
+    from fedfeast.runs import load_recipe as load_recipe
+    from fedfeast.runs import train as train
+
+# Resolved on first use, so that `import fedfeast` and `fedfeast --help` load no torch.
+_PUBLIC = {
+    "InvalidInput": "fedfeast.errors",
+    "Recipe": "fedfeast.runs",
+    "Run": "fedfeast.runs",
+    "draw_curves": "fedfeast.app.pictures",
+    "evaluate": "fedfeast.runs",
+    "load_recipe": "fedfeast.runs",
+    "train": "fedfeast.runs",
+}
+__all__ = list(_PUBLIC)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'fedfeast' has no attribute {name!r}")
+    return getattr(import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,1 +1,1 @@
-"""TODO."""
+"""The person: command line, tables, pictures."""

@@ -1,1 +1,20 @@
-"""TODO."""
+"""Which examples: data sets, the server's splits, augmented and mixed batches."""
+
+from fedfeast.data.augmentation import Augmentation as Augmentation
+from fedfeast.data.augmentation import normalise as normalise
+from fedfeast.data.batches import Batch as Batch
+from fedfeast.data.batches import LocalPlan as LocalPlan
+from fedfeast.data.batches import Preparation as Preparation
+from fedfeast.data.batches import count_steps as count_steps
+from fedfeast.data.batches import draw_local_plan as draw_local_plan
+from fedfeast.data.batches import make_batches as make_batches
+from fedfeast.data.datasets import DATASETS as DATASETS
+from fedfeast.data.datasets import Dataset as Dataset
+from fedfeast.data.datasets import load_dataset as load_dataset
+from fedfeast.data.examples import Examples as Examples
+from fedfeast.data.examples import Normalisation as Normalisation
+from fedfeast.data.examples import ShardedExamples as ShardedExamples
+from fedfeast.data.examples import measure_normalisation as measure_normalisation
+from fedfeast.data.mixing import Mixing as Mixing
+from fedfeast.data.splits import ServerSplit as ServerSplit
+from fedfeast.data.splits import split_server_examples as split_server_examples

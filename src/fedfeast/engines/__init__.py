@@ -1,1 +1,3 @@
-"""TODO."""
+"""Where a round runs."""
+
+from fedfeast.engines.eager import EagerEngine as EagerEngine

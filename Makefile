@@ -1,0 +1,34 @@
+# The documented commands; each sets up what it needs in .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help setup demo test check bench clean
+
+help: ## Show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: .venv/ready ## Install fedfeast and its tools into .venv
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch .venv/ready
+
+demo: setup ## Train the embedded digits federation and show its curve
+	rm -rf runs/demo
+	$(BIN)/fedfeast train digits --out runs/demo
+
+test: setup ## Run all tests
+	$(BIN)/python -m pytest
+
+check: test ## Run the tests, then formatter, linter and type checker
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: setup ## Measure speed and memory; results belong in benchmarks/
+	$(BIN)/python benchmarks/eager_overhead.py
+	$(BIN)/python benchmarks/many_clients.py
+
+clean: ## Remove the environment and caches, never runs
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache

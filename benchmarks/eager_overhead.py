@@ -1,0 +1,131 @@
+"""The eager engine's round against a bare PyTorch loop that does the same passes on the same batches.
+
+The bare loop has one plain nn.Module per variant, torch.optim.SGD and clip_grad_norm_, and no server at all: no routing, no
+slices, no aggregation. Both are timed by turns in one process; the figure is the ratio of the medians.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Hashable
+
+import torch
+from torch import Tensor, nn
+
+from fedfeast.data import draw_local_plan, make_batches
+from fedfeast.federation import Assignment
+from fedfeast.networks import Architecture, ElasticResNet, SearchSpace
+from fedfeast.randomness import named_generator
+from fedfeast.runs import load_recipe
+from fedfeast.runs.assembly import Federation, assemble
+
+RATE = 0.1
+
+
+class Block(nn.Module):
+    def __init__(self, incoming: int, middle: int, width: int, stride: int, projects: bool) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(incoming, middle, 3, stride, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(middle, track_running_stats=False)
+        self.conv2 = nn.Conv2d(middle, width, 3, 1, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(width, track_running_stats=False)
+        self.shortcut: nn.Module = nn.Identity()
+        if projects:
+            layers: list[nn.Module] = [nn.AvgPool2d(stride, stride, ceil_mode=True)] if stride > 1 else []
+            norm = nn.BatchNorm2d(width, track_running_stats=False)
+            self.shortcut = nn.Sequential(*layers, nn.Conv2d(incoming, width, 1, bias=False), norm)
+
+    def forward(self, features: Tensor) -> Tensor:
+        hidden = torch.relu(self.norm1(self.conv1(features)))
+        hidden = torch.relu(self.norm2(self.conv2(hidden)))
+        return torch.relu(hidden + self.shortcut(features))
+
+
+def plain_network(space: SearchSpace, architecture: Architecture) -> nn.Module:
+    incoming = space.stem_width(architecture)
+    stem = nn.Conv2d(space.image_channels, incoming, 3, space.stem_stride, 1, bias=False)
+    layers: list[nn.Module] = [stem, nn.BatchNorm2d(incoming, track_running_stats=False), nn.ReLU()]
+    for stage, depth in enumerate(architecture.depths):
+        width, middle = space.stage_width(architecture, stage), space.middle_width(architecture, stage)
+        for block in range(1 + depth):
+            stride = space.stage_strides[stage] if block == 0 else 1
+            layers.append(Block(incoming, middle, width, stride, block == 0))
+            incoming = width
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(incoming, space.classes))
+
+
+def bare_round(
+    federation: Federation, assignments: list[Assignment], modules: dict[Hashable, nn.Module], round_index: int
+) -> None:
+    """Train every client's passes with plain modules; nothing is sent or merged."""
+    method, preparation, training = federation.method, federation.preparation, federation.recipe.training
+    for assignment in assignments:
+        generator = named_generator(0, "round", round_index, "client", assignment.client.index)
+        examples = federation.examples.of_client(assignment.client.index)
+        plan = draw_local_plan(len(examples), examples.image_size, preparation, round_index, generator)
+        batches = make_batches(examples, plan, preparation.normalisation, torch.float32)
+        for step, batch in enumerate(batches):
+            passes = method.passes(assignment, step, generator)
+            active = [modules[one.architecture] for one in passes]
+            parameters = [parameter for module in active for parameter in module.parameters()]
+            optimiser = torch.optim.SGD(parameters, lr=RATE, weight_decay=training.weight_decay)
+            optimiser.zero_grad()
+            carried = None
+            for one, module in zip(passes, active, strict=True):
+                loss, carried = method.loss(one.role, (module(batch.images),), batch, carried)
+                loss.backward()
+            nn.utils.clip_grad_norm_(parameters, training.clip_norm)
+            optimiser.step()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--recipe", default="digits")
+    parser.add_argument("--rounds", type=int, default=30)
+    arguments = parser.parse_args()
+    federation = assemble(load_recipe(arguments.recipe))
+    network = federation.method.network
+    assert isinstance(network, ElasticResNet)
+    modules: dict[Hashable, nn.Module] = {}
+    for point in federation.method.operating_points():
+        assert isinstance(point.architecture, Architecture)
+        modules[point.architecture] = plain_network(network.space, point.architecture)
+    engine, flat = federation.engine(), federation.initial_weights()
+    seconds: dict[str, list[float]] = {"bare": [], "eager": []}
+    for round_index in range(arguments.rounds + 3):
+        cohort = named_generator(0, "cohort", round_index).choice(federation.participants, 10, replace=False)
+        clients = [federation.clients[index] for index in cohort]
+        assignments, _ = federation.method.plan_round({}, clients, round_index, named_generator(0))
+
+        def bare(planned: list[Assignment] = assignments, index: int = round_index) -> None:
+            bare_round(federation, planned, modules, index)
+
+        def eager(planned: list[Assignment] = assignments, index: int = round_index) -> None:
+            engine.run_round(flat, planned, index, RATE)
+
+        for name, work in _by_turns(round_index, {"bare": bare, "eager": eager}):
+            started = time.perf_counter()
+            work()
+            if round_index >= 3:  # the first rounds warm caches up
+                seconds[name].append(time.perf_counter() - started)
+    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    result = {
+        "recipe": arguments.recipe,
+        "rounds": arguments.rounds,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "bare_seconds_per_round": round(medians["bare"], 4),
+        "eager_seconds_per_round": round(medians["eager"], 4),
+        "ratio": round(medians["eager"] / medians["bare"], 3),
+    }
+    print(json.dumps(result, indent=2))
+
+
+def _by_turns(turn: int, works: dict[str, Callable[[], None]]) -> list[tuple[str, Callable[[], None]]]:
+    items = list(works.items())
+    return items if turn % 2 else items[::-1]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""The live display of a run."""
+
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+PLAIN_EVERY_SECONDS = 10.0  # between lines where there is no terminal
+
+
+class LiveProgress:
+    """A progress bar on a terminal; now and then a line elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[detail]}"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task: TaskID | None = None
+        self._total = 0
+        self._validation = ""
+        self._last_line = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def on_start(self, finished_rounds: int, total_rounds: int, damaged: Sequence[str]) -> None:
+        """Begin the bar at the finished rounds; name checkpoints that were passed over."""
+        for name in damaged:
+            self._console.print(f"[yellow]checkpoint {escape(name)} is damaged; using the one before it[/]")
+        if 0 < finished_rounds < total_rounds:
+            self._console.print(f"going on after round {finished_rounds}")
+        self._total = total_rounds
+        self._task = self._progress.add_task("training", total=total_rounds, completed=finished_rounds, detail="")
+
+    def on_round(self, row: dict[str, Any]) -> None:
+        """Advance by one round and show its mean loss and the latest validation score."""
+        if "validation_score" in row:
+            self._validation = f"  validation {100 * row['validation_score']:.1f} %"
+        detail = "loss " + " ".join(f"{role} {loss:.3f}" for role, loss in row["losses"].items()) + self._validation
+        if self._task is not None:
+            self._progress.update(self._task, completed=row["round"], detail=detail)
+        self._plain_line(f"round {row['round']}/{self._total}  {detail}", row["round"] == self._total)
+
+    def on_evaluation(self, measured: int, total: int) -> None:
+        """Show how many operating points are measured."""
+        if measured == 0:
+            self._task = self._progress.add_task("test curve", total=total, detail="")
+        if self._task is not None:
+            self._progress.update(self._task, completed=measured)
+        self._plain_line(f"test curve {measured}/{total}", measured == total)
+
+    def _plain_line(self, text: str, last: bool) -> None:
+        now = time.monotonic()
+        if not self._console.is_terminal and (last or now - self._last_line >= PLAIN_EVERY_SECONDS):
+            self._console.print(text, highlight=False, soft_wrap=True)
+            self._last_line = now

@@ -1,0 +1,45 @@
+"""Results as tables for people."""
+
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from fedfeast.evaluation import ClientWins
+from fedfeast.methods.served_variants import format_macs
+from fedfeast.runs import Run
+
+
+def print_summary(run: Run, picture: Path, wins: ClientWins | None, console: Console) -> None:
+    """Print the curve, the population score, the traffic saved and where the picture lies."""
+    summary, curve = run.summary, run.curve
+    served = np.array([point.macs for point in curve.points]).searchsorted(run.folder.budgets_macs(), side="right")
+    table = Table(title=f"{summary['recipe']}: {summary['method']} after {summary['finished_rounds']} rounds")
+    for heading in ("variant", "MACs", "parameters", "test accuracy", "clients served"):
+        table.add_column(heading, justify="right")
+    for position, point in enumerate(curve.points, start=1):
+        clients = int((served == position).sum())
+        table.add_row(
+            str(position),
+            format_macs(point.macs),
+            f"{point.parameters:,}",
+            f"{100 * point.accuracy:.2f} %",
+            str(clients) if clients else "-",
+        )
+    console.print(table)
+    traffic = summary["traffic"]
+    lines = [
+        f"population score   {100 * summary['population_score']:.2f} % "
+        f"({summary['clients']} clients, each with the largest variant it affords)",
+        f"traffic saved      {traffic['reduction']:.2f}x less than sending the whole supernet "
+        f"({traffic['mean_payload_parameters']:,.0f} of {traffic['supernet_parameters']:,} parameters a client and way)",
+        f"training time      {summary['training_seconds']:.1f} s; best validated round {summary['best_round']}",
+    ]
+    if summary["served_share"] < 1:
+        lines.insert(1, f"clients served     {100 * summary['served_share']:.1f} %; the others count as 0 % in the score")
+    if wins is not None:
+        lines.append(f"client wins        {wins.wins} better, {wins.ties} equal, {wins.losses} worse")
+    lines.append(f"picture            {picture}")
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=True)

@@ -1,0 +1,64 @@
+"""Examples in memory: uint8 images with labels, and each client's share of a pool."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedfeast.population import Shards
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Images (examples, channels, height, width) uint8 and labels (examples,) int64."""
+
+    images: Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Height and width in pixels."""
+        return self.images.shape[2], self.images.shape[3]
+
+    def select(self, indices: Tensor) -> "Examples":
+        """Return the examples at these positions."""
+        return Examples(self.images[indices], self.labels[indices])
+
+    def to(self, device: torch.device) -> "Examples":
+        """Return the examples on a device."""
+        return Examples(self.images.to(device), self.labels.to(device))
+
+
+@dataclass(frozen=True, eq=False)
+class ShardedExamples:
+    """A pool of examples of which every client holds a disjoint shard."""
+
+    pool: Examples
+    shards: Shards
+
+    def of_client(self, client: int) -> Examples:
+        """Return one client's examples."""
+        return self.pool.select(torch.from_numpy(self.shards[client]).to(self.pool.labels.device))
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """Mean and standard deviation per channel of pixels scaled to [0, 1]."""
+
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+
+def measure_normalisation(images: Tensor) -> Normalisation:
+    """Return the mean and deviation per channel over all pixels of uint8 images."""
+    counts = np.stack(
+        [np.bincount(images[:, channel].reshape(-1).numpy(), minlength=256) for channel in range(images.shape[1])]
+    )
+    levels = np.arange(256) / 255.0
+    mean = counts @ levels / counts.sum(axis=1)
+    variance = counts @ levels**2 / counts.sum(axis=1) - mean**2
+    return Normalisation(tuple(mean.tolist()), tuple(np.sqrt(np.maximum(variance, 1e-12)).tolist()))

@@ -1,0 +1,135 @@
+"""The eager engine: clients one after another in plain PyTorch. The reference that every other engine must equal."""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedfeast.data import Batch, Preparation, ShardedExamples, draw_local_plan, make_batches
+from fedfeast.federation import Accumulator, Assignment, LocalSgd, Method, RoundResult
+from fedfeast.networks import Layout, Network
+from fedfeast.networks.normalisation import by_batch
+from fedfeast.randomness import named_generator
+
+LEAF_SETS = 64  # kept at once; a set is a few hundred small view objects
+
+RoleLosses = dict[str, list[Tensor]]
+
+
+class ClientSlot:
+    """The weights and gradient of the client at work, as one flat vector each, reused for every client."""
+
+    def __init__(self, network: Network, dtype: torch.dtype, device: torch.device) -> None:
+        self._network = network
+        self._weights = network.layout.zeros(dtype, device)
+        self._gradient = network.layout.zeros(dtype, device)
+        self._leaves = lru_cache(maxsize=LEAF_SETS)(self._make_leaves)
+
+    def load(self, layout: Layout, compact: Tensor) -> None:
+        """Take in the compact vector that a client received."""
+        self.layout = layout
+        self.weights = self._weights[: layout.size]
+        self.gradient = self._gradient[: layout.size]
+        self.weights.copy_(compact)
+
+    def leaves(self, architecture: Hashable) -> "Leaves":
+        """Return an architecture's tensors as autograd leaves, each with its place in the gradient."""
+        return self._leaves(self.layout, architecture)
+
+    def _make_leaves(self, layout: Layout, architecture: Hashable) -> "Leaves":
+        shapes = self._network.shapes(architecture)
+        views = layout.views(self._weights, shapes)
+        weights = {name: view.detach().requires_grad_() for name, view in views.items()}
+        return Leaves(weights, list(layout.views(self._gradient, shapes).values()))
+
+
+@dataclass(frozen=True, eq=False)
+class Leaves:
+    """Views of a slot's weights that autograd differentiates by, and the same views of its gradient."""
+
+    weights: dict[str, Tensor]
+    gradients: list[Tensor]
+
+    def add_gradient_of(self, loss: Tensor) -> None:
+        """Add the loss's gradient in place; no full-size gradient ever exists."""
+        for total, gradient in zip(self.gradients, torch.autograd.grad(loss, list(self.weights.values())), strict=True):
+            total.add_(gradient)
+
+
+def train_client(  # noqa: PLR0913 - the whole of a client's round, and nothing else
+    method: Method,
+    assignment: Assignment,
+    slot: ClientSlot,
+    batches: Iterable[Batch],
+    sgd: LocalSgd,
+    learning_rate: float,
+    generator: np.random.Generator,
+) -> RoleLosses:
+    """Train the slot's weights in place over the batches; return every pass's loss by role."""
+    losses: RoleLosses = defaultdict(list)
+    for step, batch in enumerate(batches):
+        slot.gradient.zero_()
+        carried = None
+        for one_pass in method.passes(assignment, step, generator):
+            leaves = slot.leaves(one_pass.architecture)
+            outputs = method.network.forward(leaves.weights, batch.images, one_pass.architecture, by_batch)
+            loss, carried = method.loss(one_pass.role, outputs, batch, carried)
+            leaves.add_gradient_of(loss)
+            losses[one_pass.role].append(loss.detach())
+        sgd_step_(slot.weights, slot.gradient, sgd, learning_rate)
+    return losses
+
+
+def sgd_step_(weights: Tensor, gradient: Tensor, sgd: LocalSgd, learning_rate: float) -> None:
+    """Clip the summed gradient's norm, then step once; decay acts on every position the client holds."""
+    norm = torch.linalg.vector_norm(gradient)
+    gradient.mul_((sgd.clip_norm / (norm + 1e-6)).clamp(max=1.0))
+    weights.mul_(1.0 - learning_rate * sgd.weight_decay).add_(gradient, alpha=-learning_rate)
+
+
+class EagerEngine:
+    """Runs a round client by client on one device."""
+
+    def __init__(  # noqa: PLR0913
+        self,
+        method: Method,
+        examples: ShardedExamples,
+        preparation: Preparation,
+        sgd: LocalSgd,
+        seed: int,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self._method, self._examples, self._preparation, self._sgd = method, examples, preparation, sgd
+        self._seed, self._dtype, self._device = seed, dtype, torch.device(device)
+        self._slot = ClientSlot(method.network, dtype, self._device)
+
+    def run_round(
+        self, flat: Tensor, assignments: Sequence[Assignment], round_index: int, learning_rate: float
+    ) -> RoundResult:
+        """Train every assignment from the same global vector and merge the answers."""
+        answers = Accumulator(flat.numel(), self._device)
+        losses: RoleLosses = defaultdict(list)
+        num_steps = 0
+        for assignment in assignments:
+            client = assignment.client.index
+            generator = named_generator(self._seed, "round", round_index, "client", client)
+            examples = self._examples.of_client(client)
+            plan = draw_local_plan(
+                len(examples), examples.image_size, self._preparation, round_index, generator
+            )
+            batches = make_batches(examples, plan, self._preparation.normalisation, self._dtype)
+            self._slot.load(assignment.slice_map.layout, assignment.slice_map.gather(flat))
+            client_losses = train_client(
+                self._method, assignment, self._slot, batches, self._sgd, learning_rate, generator
+            )
+            answers.add(assignment.slice_map, self._slot.weights, assignment.weight)
+            num_steps += plan.num_steps
+            for role, values in client_losses.items():
+                losses[role].extend(values)
+        means = {role: float(torch.stack(values).double().mean()) for role, values in sorted(losses.items())}
+        return RoundResult(self._method.merge(flat, answers), num_steps, means)

@@ -1,0 +1,24 @@
+"""Position-wise weighted aggregation of unequal slices (Sec. 3.3, Eq. 6)."""
+
+import torch
+from torch import Tensor
+
+from fedfeast.routing import SliceMap
+
+
+class Accumulator:
+    """A running weighted sum per position in float64; clients are added one by one and then forgotten."""
+
+    def __init__(self, size: int, device: torch.device | str = "cpu") -> None:
+        self.sums = torch.zeros(size, dtype=torch.float64, device=device)
+        self.weights = torch.zeros(size, dtype=torch.float64, device=device)
+
+    def add(self, slice_map: SliceMap, compact: Tensor, weight: float) -> None:
+        """Add one client's returned values n_i * theta_i[u] and its weight n_i at every position it was sent."""
+        slice_map.add_(self.sums, compact, weight)
+        slice_map.increment_(self.weights, weight)
+
+    def mean(self, previous: Tensor) -> Tensor:
+        """Return the weighted mean where somebody answered, else the previous value bit for bit."""
+        averaged = (self.sums / self.weights).to(previous.dtype)
+        return torch.where(self.weights > 0, averaged, previous)

@@ -1,0 +1,64 @@
+"""The records that a round passes between method, engine and evaluation."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedfeast.networks import Layout, Network
+from fedfeast.networks.normalisation import Normalise
+from fedfeast.routing import SliceMap
+
+State = Mapping[str, Tensor]  # a method's memory, handed from round to round
+
+
+@dataclass(frozen=True)
+class Client:
+    """What the server knows of a client."""
+
+    index: int
+    name: str
+    budget_macs: float
+    num_examples: int
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A client's part in one round: what it receives, what it may train, how much its answer weighs."""
+
+    client: Client
+    slice_map: SliceMap
+    architectures: tuple[Hashable, ...]  # that the client may train, least first
+    weight: float
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One forward and backward pass of a local step: which network, in which role."""
+
+    architecture: Hashable
+    role: str
+
+
+@dataclass(frozen=True)
+class OperatingPoint:
+    """A network that a trained federation can serve."""
+
+    name: str
+    macs: int
+    parameters: int
+    architecture: Hashable
+
+
+@dataclass(frozen=True, eq=False)
+class Deployed:
+    """A stand-alone network: exactly its own weights, taken out of the global vector."""
+
+    network: Network
+    architecture: Hashable
+    layout: Layout
+    flat: Tensor
+
+    def __call__(self, images: Tensor, normalise: Normalise) -> Tensor:
+        """Return the served logits (batch, classes) of normalised images."""
+        return self.network.forward(self.layout.views(self.flat), images, self.architecture, normalise)[-1]

@@ -1,0 +1,68 @@
+"""FedAvg: one fixed network for every client that can afford it (McMahan et al., 2017)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from torch import Tensor
+
+from fedfeast.data import Batch
+from fedfeast.errors import InvalidInput
+from fedfeast.federation import Assignment, Client, Method, OperatingPoint, Pass, State, mixed_cross_entropy
+from fedfeast.methods.served_variants import cached_points
+from fedfeast.networks import ElasticResNet
+from fedfeast.routing import SliceMap
+from fedfeast.variants import Variant, VariantCache
+
+
+@dataclass(frozen=True)
+class FedAvg(Method):
+    """Train one cached variant; clients that cannot afford it neither train nor are served."""
+
+    network: ElasticResNet
+    cache: VariantCache
+    max_macs: float | None = None  # the largest cached variant up to here; without it the smallest of all
+
+    @cached_property
+    def variant(self) -> Variant:
+        """The one network."""
+        if self.max_macs is None:
+            return self.cache[0]
+        affordable = self.cache.affordable(self.max_macs)
+        if not affordable:
+            raise InvalidInput(
+                f"method.max_macs = {self.max_macs:.0f} is below the smallest cached variant: "
+                f"give at least {self.cache[0].macs}."
+            )
+        return affordable[-1]
+
+    def trains(self, budget_macs: float) -> bool:
+        """Every client that affords the one network takes part."""
+        return budget_macs >= self.variant.macs
+
+    def plan_round(
+        self, state: State, cohort: Sequence[Client], round_index: int, generator: np.random.Generator
+    ) -> tuple[list[Assignment], State]:
+        """Send everybody the network; an answer weighs n_i."""
+        architectures = (self.variant.architecture,)
+        return [Assignment(client, self._slice_map, architectures, client.num_examples) for client in cohort], state
+
+    def passes(self, assignment: Assignment, step: int, generator: np.random.Generator) -> list[Pass]:
+        """Return the one supervised pass."""
+        return [Pass(assignment.architectures[0], "supervised")]
+
+    def loss(
+        self, role: str, outputs: tuple[Tensor, ...], batch: Batch, carried: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the supervised loss."""
+        (logits,) = outputs
+        return mixed_cross_entropy(logits, batch), None
+
+    def operating_points(self) -> tuple[OperatingPoint, ...]:
+        """Return the one network."""
+        return cached_points([self.variant])
+
+    @cached_property
+    def _slice_map(self) -> SliceMap:
+        return SliceMap.leading(self.network.layout, self.network.shapes(self.variant.architecture))

@@ -1,0 +1,61 @@
+"""Where each tensor of a network lies in one flat vector."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import Tensor
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Names to offsets and shapes; convolutions (out, in, k, k) are stored as (out, k, k, in)."""
+
+    offsets: Mapping[str, int]
+    shapes: Shapes
+    size: int  # of the flat vector, pads included
+
+    @classmethod
+    def of(cls, shapes: Shapes, alignment: int = 1) -> "Layout":
+        """Lay the tensors out one after another, each offset a multiple of the alignment."""
+        offsets, end = {}, 0
+        for name, shape in shapes.items():
+            offsets[name] = -(-end // alignment) * alignment
+            end = offsets[name] + prod(shape)
+        return cls(offsets, dict(shapes), end)
+
+    @property
+    def num_parameters(self) -> int:
+        """The scalars that are parameters, pads left out."""
+        return sum(prod(shape) for shape in self.shapes.values())
+
+    def views(self, flat: Tensor, shapes: Shapes | None = None) -> dict[str, Tensor]:
+        """Return each tensor as a view of the flat vector, or its leading slice of the given shape."""
+        return {
+            name: self._leading_slice(flat, name, shape)
+            for name, shape in (self.shapes if shapes is None else shapes).items()
+        }
+
+    def zeros(self, dtype: torch.dtype, device: torch.device | str = "cpu") -> Tensor:
+        """Return a flat vector of zeros for this layout."""
+        return torch.zeros(self.size, dtype=dtype, device=device)
+
+    def _leading_slice(self, flat: Tensor, name: str, shape: tuple[int, ...]) -> Tensor:
+        full = self.shapes[name]
+        assert len(full) == len(shape) and all(map(int.__le__, shape, full)), (name, shape, full)
+        start = flat.storage_offset() + self.offsets[name]
+        return flat.as_strided(shape, _strides(full), start)
+
+
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides in torch's axis order of a tensor stored with the input axis of a convolution last."""
+    match shape:
+        case (_, incoming, height, width):
+            return (height * width * incoming, 1, width * incoming, incoming)
+        case (_, incoming):
+            return (incoming, 1)
+        case _:
+            return (1,)

@@ -1,0 +1,61 @@
+"""Batch normalisation as an argument of the forward pass: by batch, by batch and recorded, or by given statistics."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+EPSILON = 1e-5
+
+Statistics = Mapping[str, tuple[Tensor, Tensor]]  # norm layer -> (mean, biased variance) per channel
+
+
+class Normalise(Protocol):
+    """How a forward pass normalises the named layer's input."""
+
+    def __call__(self, name: str, features: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        """Return the normalised, scaled and shifted features (batch, channels, height, width)."""
+        ...
+
+
+def by_batch(name: str, features: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """Normalise by the batch's own statistics, as in training."""
+    return F.batch_norm(features, None, None, scale, shift, training=True, eps=EPSILON)
+
+
+class ByStatistics:
+    """Normalise by given statistics, as in serving."""
+
+    def __init__(self, statistics: Statistics) -> None:
+        self.statistics = statistics
+
+    def __call__(self, name: str, features: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        """Normalise the named layer's input by its statistics."""
+        mean, variance = self.statistics[name]
+        return F.batch_norm(features, mean, variance, scale, shift, training=False, eps=EPSILON)
+
+
+class RecordingByBatch:
+    """Normalise by the batch's own statistics and add them up, weighted by the batch's examples."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, tuple[Tensor, Tensor]] = {}
+        self._examples: dict[str, int] = {}
+
+    def __call__(self, name: str, features: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        """Normalise as in training; remember mean and biased variance."""
+        variance, mean = torch.var_mean(features.double(), dim=(0, 2, 3), correction=0)
+        examples = features.shape[0]
+        previous_mean, previous_variance = self._sums.get(name, (0.0, 0.0))
+        self._sums[name] = (previous_mean + examples * mean, previous_variance + examples * variance)
+        self._examples[name] = self._examples.get(name, 0) + examples
+        return by_batch(name, features, scale, shift)
+
+    def statistics(self, dtype: torch.dtype) -> Statistics:
+        """Return the example-weighted means of the batches' means and variances."""
+        return {
+            name: ((mean / self._examples[name]).to(dtype), (variance / self._examples[name]).to(dtype))
+            for name, (mean, variance) in self._sums.items()
+        }

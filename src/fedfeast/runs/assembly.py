@@ -1,0 +1,217 @@
+"""From a recipe to a federation: the parts of every layer, put together."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedfeast.data import (
+    Augmentation,
+    Dataset,
+    Examples,
+    Mixing,
+    Preparation,
+    ShardedExamples,
+    load_dataset,
+    measure_normalisation,
+    split_server_examples,
+)
+from fedfeast.engines import EagerEngine
+from fedfeast.errors import InvalidInput
+from fedfeast.evaluation import Examiner
+from fedfeast.federation import Client, Engine, LocalSgd, Method
+from fedfeast.methods import METHODS
+from fedfeast.networks import ElasticResNet, SearchSpace
+from fedfeast.population import (
+    Partition,
+    Population,
+    alpha_data_from_effective,
+    paper_population,
+    partition_by_budget,
+    read_population,
+    zipf_population,
+)
+from fedfeast.randomness import named_generator
+from fedfeast.runs.recipe import PopulationSection, Recipe
+from fedfeast.variants import VariantCache, read_cache
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """Everything a run works with."""
+
+    recipe: Recipe
+    population: Population
+    partition: Partition
+    examples: ShardedExamples
+    preparation: Preparation
+    method: Method
+    clients: tuple[Client, ...]
+    participants: tuple[int, ...]  # the clients that may be sampled
+    validation: Examiner
+    test: Examiner
+    device: torch.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision of weights and activations."""
+        return {"float32": torch.float32, "float64": torch.float64}[self.recipe.engine.precision]
+
+    def engine(self) -> Engine:
+        """Return the engine the recipe names."""
+        training = self.recipe.training
+        return EagerEngine(
+            self.method,
+            self.examples,
+            self.preparation,
+            LocalSgd(training.weight_decay, training.clip_norm),
+            self.recipe.seed,
+            self.dtype,
+            self.device,
+        )
+
+    def initial_weights(self) -> torch.Tensor:
+        """Draw the global vector a run starts from."""
+        flat = self.method.network.initial_weights(named_generator(self.recipe.seed, "weights"))
+        return flat.to(self.device, self.dtype)
+
+    def client_table(self) -> dict[str, Any]:
+        """Return one column per fact about the clients: who, which budget, which share was asked and came out."""
+        return {
+            "name": self.population.names,
+            "budget_macs": self.population.budgets_macs.tolist(),
+            "num_examples": self.partition.shards.sizes.tolist(),
+            "target_share": self.partition.target_shares.tolist(),
+            "realized_share": self.partition.realized_shares.tolist(),
+            "participates": np.isin(np.arange(len(self.clients)), self.participants).astype(int).tolist(),
+        }
+
+
+def choose_device(recipe: Recipe) -> torch.device:
+    """Return the device the recipe names; auto is CUDA where there is one."""
+    wanted = recipe.engine.device
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise InvalidInput("engine.device = 'cuda', but this machine has no CUDA device: set engine.device=cpu.")
+    return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def assemble(recipe: Recipe) -> Federation:
+    """Build the federation of a recipe: population, data, network, variants, method."""
+    dataset = load_dataset(recipe.data.name, recipe.data.folder)
+    network = build_network(recipe, dataset)
+    cache = read_cache(recipe.variants.cache, network)
+    options = recipe.method.model_dump(exclude={"name"})
+    method = METHODS[recipe.settings()["method.name"]](network=network, cache=cache, **options)
+    population = build_population(recipe.population, recipe.seed)
+    participants = choose_participants(recipe.population, population, cache, method)
+
+    labels = dataset.train.labels.numpy()
+    split = split_server_examples(
+        labels,
+        recipe.data.validation_examples,
+        recipe.data.calibration_examples,
+        named_generator(recipe.seed, "server examples"),
+    )
+    pool = dataset.train.select(torch.from_numpy(split.clients))
+    partition = partition_pool(recipe, population, pool, dataset.classes)
+    normalisation = dataset.normalisation or measure_normalisation(pool.images)
+    device = choose_device(recipe)
+    calibration = dataset.train.select(torch.from_numpy(split.calibration)).to(device)
+    validation = dataset.train.select(torch.from_numpy(split.validation)).to(device)
+    sizes = partition.shards.sizes.tolist()
+    return Federation(
+        recipe=recipe,
+        population=population,
+        partition=partition,
+        examples=ShardedExamples(pool.to(device), partition.shards),
+        preparation=Preparation(
+            recipe.training.batch_size,
+            recipe.training.local_epochs,
+            Augmentation(
+                recipe.augmentation.crop_padding, recipe.augmentation.flip, recipe.augmentation.randaugment
+            ),
+            build_mixing(recipe),
+            normalisation,
+        ),
+        method=method,
+        clients=tuple(
+            Client(index, name, float(population.budgets_macs[index]), sizes[index])
+            for index, name in enumerate(population.names)
+        ),
+        participants=participants,
+        validation=Examiner(calibration, validation, normalisation),
+        test=Examiner(calibration, dataset.test.to(device), normalisation),
+        device=device,
+    )
+
+
+def build_network(recipe: Recipe, dataset: Dataset) -> ElasticResNet:
+    """Return the elastic network for the data set's images and classes."""
+    _, channels, height, width = dataset.train.images.shape
+    if height != width:
+        raise InvalidInput(f"{recipe.data.name} has {height}x{width} images: the network takes square ones.")
+    return ElasticResNet(
+        SearchSpace(
+            **recipe.network.model_dump(), image_size=height, image_channels=channels, classes=dataset.classes
+        )
+    )
+
+
+def build_population(section: PopulationSection, seed: int) -> Population:
+    """Return the clients' budgets from the source that the recipe names."""
+    if section.source == "paper":
+        return paper_population()
+    if section.source == "file":
+        if section.file is None:
+            raise InvalidInput("population.source = 'file' needs population.file: set it to the CSV of budgets.")
+        return read_population(Path(section.file))
+    return zipf_population(
+        section.num_clients,
+        named_generator(seed, "population"),
+        exponent=section.exponent,
+        num_ranks=section.num_ranks,
+        least_macs=section.least_macs,
+        greatest_macs=section.greatest_macs,
+    )
+
+
+def choose_participants(
+    section: PopulationSection, population: Population, cache: VariantCache, method: Method
+) -> tuple[int, ...]:
+    """Return the clients that train; a budget below the smallest variant is an error unless excluded."""
+    budgets = population.budgets_macs
+    below = np.flatnonzero(budgets < cache[0].macs)
+    if len(below) and section.below_smallest == "error":
+        raise InvalidInput(
+            f"client {population.names[below[0]]} has a budget of {budgets[below[0]]:.0f} MACs, below the smallest variant's "
+            f"{cache[0].macs} ({len(below)} of {len(budgets)} clients): raise the budgets, add a smaller variant, "
+            "or set population.below_smallest=exclude to leave them out."
+        )
+    participants = tuple(index for index, budget in enumerate(budgets) if method.trains(float(budget)))
+    if not participants:
+        raise InvalidInput(
+            f"no client can afford what the method trains (the largest budget is {budgets.max():.0f} MACs): "
+            "raise the budgets or choose a smaller variant."
+        )
+    return participants
+
+
+def partition_pool(recipe: Recipe, population: Population, pool: Examples, classes: int) -> Partition:
+    """Divide the client pool among the clients."""
+    section = recipe.partition
+    shares = population.data_shares(recipe.population.gamma, recipe.population.cap_macs)
+    alpha_data = section.alpha_data
+    if alpha_data is None:
+        assert section.alpha_eff is not None
+        alpha_data = alpha_data_from_effective(section.alpha_eff, len(pool), classes, population.num_clients)
+    generator = named_generator(recipe.seed, "partition")
+    return partition_by_budget(pool.labels.numpy(), shares, alpha_data, generator, min_shard=section.min_shard)
+
+
+def build_mixing(recipe: Recipe) -> Mixing | None:
+    """Return the batch mixing, or None where the recipe has none."""
+    if recipe.augmentation.mixing == "off":
+        return None
+    return Mixing(recipe.augmentation.mixup_beta, recipe.augmentation.cutmix_beta)

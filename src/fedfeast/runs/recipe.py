@@ -1,0 +1,328 @@
+"""A recipe: every setting of a run as one validated tree, written in TOML."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
+from difflib import get_close_matches
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, create_model, model_validator
+
+from fedfeast.data import DATASETS
+from fedfeast.errors import InvalidInput
+from fedfeast.methods import METHODS
+
+Integers = Annotated[tuple[int, ...], Field(strict=False)]
+Numbers = Annotated[tuple[float, ...], Field(strict=False)]
+
+
+class Section(BaseModel):
+    """A part of a recipe: unknown keys and wrong types are errors."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class DataSection(Section):
+    """Which data set, and how many of its training examples the server keeps."""
+
+    name: Literal[DATASETS]  # type: ignore[valid-type]
+    folder: str | None = None
+    validation_examples: int = Field(4000, ge=1)
+    calibration_examples: int = Field(1000, ge=1)
+
+
+class PopulationSection(Section):
+    """Who takes part: drawn from Zipf, the paper's own draw, or a fleet's CSV file."""
+
+    source: Literal["zipf", "paper", "file"] = "zipf"
+    file: str | None = None
+    num_clients: int = Field(100, ge=1)
+    exponent: float = Field(1.2, ge=0)
+    num_ranks: int | None = Field(None, ge=1)
+    least_macs: float = Field(25e6, gt=0)
+    greatest_macs: float = Field(1500e6, gt=0)
+    cap_macs: float = Field(600e6, gt=0)
+    gamma: float = Field(1.0, ge=0)
+    below_smallest: Literal["error", "exclude"] = "error"
+
+    @model_validator(mode="after")
+    def _refuse_idle_settings(self) -> Self:
+        """Refuse a setting that the chosen source would silently ignore; a file replaces the whole draw."""
+        drawn = ("num_clients", "exponent", "num_ranks", "least_macs", "greatest_macs")
+        idle = {"zipf": ("file",), "paper": ("file", *drawn), "file": ()}[self.source]
+        for name in idle:
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise InvalidInput(
+                    f"population.{name} = {getattr(self, name)!r} has no effect with population.source = {self.source!r}: "
+                    "leave it out, or choose the source that uses it."
+                )
+        return self
+
+
+class PartitionSection(Section):
+    """How unequal the clients' data are; give alpha_eff or alpha_data."""
+
+    alpha_eff: float | None = Field(None, gt=0)
+    alpha_data: float | None = Field(None, gt=0)
+    min_shard: int = Field(1, ge=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_alpha(cls, table: Any) -> Any:
+        """Fill in the paper's alpha_eff where neither is given; refuse both."""
+        if not isinstance(table, dict):
+            return table
+        if "alpha_eff" in table and "alpha_data" in table:
+            raise InvalidInput(
+                f"partition.alpha_eff = {table['alpha_eff']} and partition.alpha_data = {table['alpha_data']} set the same thing: "
+                "give one of them (set the other to none)."
+            )
+        return table if "alpha_data" in table else {"alpha_eff": 0.45, **table}
+
+
+class NetworkSection(Section):
+    """The elastic network's space; image size, channels and classes follow from the data."""
+
+    stem_channels: int = 64
+    stage_channels: Integers = (128, 256, 512, 1024)
+    depths: Integers = (0, 1, 2, 3, 4, 5, 6, 7, 8)
+    expansions: Numbers = (0.10, 0.14, 0.18, 0.22, 0.25)
+    widths: Numbers = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+    stem_stride: int = 1
+    stage_strides: Integers = (1, 2, 2, 2)
+    channel_divisor: int = 8
+
+
+class VariantsSection(Section):
+    """The cache: a packaged name or the path of a CSV file."""
+
+    cache: str = "cifar100-56"
+
+
+class TrainingSection(Section):
+    """Rounds, cohorts and the clients' optimiser."""
+
+    rounds: int = Field(4000, ge=1)
+    clients_per_round: int = Field(10, ge=1)
+    local_epochs: int = Field(1, ge=1)
+    batch_size: int = Field(64, ge=2)  # batch statistics need two examples
+    learning_rate: float = Field(0.1, gt=0)
+    schedule: Literal["cosine", "constant"] = "cosine"
+    weight_decay: float = Field(5e-4, ge=0)
+    clip_norm: float = Field(10.0, gt=0)
+
+
+class AugmentationSection(Section):
+    """What happens to an image and a mini-batch before training."""
+
+    crop_padding: int = Field(4, ge=0)
+    flip: bool = True
+    randaugment: Annotated[tuple[int, int], Field(strict=False)] = (2, 6)  # operations, magnitude; 0, 0 is none
+    mixing: Literal["alternate", "off"] = "alternate"
+    mixup_beta: float = Field(1.0, gt=0)
+    cutmix_beta: float = Field(1.0, gt=0)
+
+
+class EvaluationSection(Section):
+    """How often the served variants are validated."""
+
+    every_rounds: int = Field(50, ge=1)
+
+
+class CheckpointSection(Section):
+    """How often the run is saved."""
+
+    every_rounds: int = Field(10, ge=1)
+
+
+class EngineSection(Section):
+    """Where and in which precision rounds run."""
+
+    name: Literal["eager"] = "eager"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["float32", "float64"] = "float32"
+    threads: int | None = Field(None, ge=1)
+
+
+def _method_section(name: str) -> type[Section]:
+    """Return the section of one method: its name and its hyper-parameters with their defaults."""
+    method = METHODS[name]
+    hints = get_type_hints(method)
+    options: dict[str, Any] = {
+        field.name: (hints[field.name], field.default)
+        for field in fields(method)  # type: ignore[arg-type]  # every method is a dataclass
+        if field.default is not MISSING
+    }
+    return create_model(f"{name}Section", __base__=Section, name=(Literal[name], name), **options)
+
+
+METHOD_SECTIONS = {name: _method_section(name) for name in METHODS}
+
+
+class Recipe(Section):
+    """Everything that decides a run's result."""
+
+    name: str
+    seed: int = Field(0, ge=0)
+    data: DataSection
+    population: PopulationSection = PopulationSection()
+    partition: PartitionSection = PartitionSection(alpha_eff=0.45)
+    network: NetworkSection = NetworkSection()
+    variants: VariantsSection = VariantsSection()
+    method: SerializeAsAny[Section] = METHOD_SECTIONS["feast"]()
+    training: TrainingSection = TrainingSection()
+    augmentation: AugmentationSection = AugmentationSection()
+    evaluation: EvaluationSection = EvaluationSection()
+    checkpoint: CheckpointSection = CheckpointSection()
+    engine: EngineSection = EngineSection()
+
+    def settings(self) -> dict[str, Any]:
+        """Return every set field by its dotted name."""
+        return _flatten(self.model_dump(mode="json", exclude_none=True))
+
+    def to_toml(self) -> str:
+        """Return the recipe as TOML that load_recipe reads."""
+        top: list[str] = []
+        tables: list[str] = []
+        for key, value in self.model_dump(mode="json", exclude_none=True).items():
+            if isinstance(value, dict):
+                tables += ["", f"[{key}]", *(f"{name} = {_toml(inner)}" for name, inner in value.items())]
+            else:
+                top.append(f"{key} = {_toml(value)}")
+        return "\n".join([*top, *tables]) + "\n"
+
+
+def packaged_recipes() -> tuple[str, ...]:
+    """Return the names of the recipes that ship with the package."""
+    files = resources.files("fedfeast.runs").joinpath("recipes").iterdir()
+    return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
+
+
+def load_recipe(name_or_path: str, settings: Mapping[str, Any] | Sequence[str] = ()) -> Recipe:
+    """Load a shipped recipe by name or a TOML file by path, with settings like ``training.rounds=5`` on top."""
+    if name_or_path in packaged_recipes():
+        text = resources.files("fedfeast.runs").joinpath("recipes", f"{name_or_path}.toml").read_text()
+    elif Path(name_or_path).is_file():
+        text = Path(name_or_path).read_text(errors="replace")
+    else:
+        raise InvalidInput(
+            f"unknown recipe {name_or_path!r}{_suggest(name_or_path, packaged_recipes())}: give the path of a TOML file "
+            f"or one of {', '.join(packaged_recipes())}."
+        )
+    return parse_recipe(text, name_or_path, settings)
+
+
+def parse_recipe(text: str, source: str, settings: Mapping[str, Any] | Sequence[str] = ()) -> Recipe:
+    """Parse and validate a recipe's TOML text; source names it in messages."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInput(f"recipe {source} is no valid TOML: {error}.") from error
+    pairs = settings.items() if isinstance(settings, Mapping) else map(_parse_setting, settings)
+    for dotted, value in pairs:
+        _set(table, dotted, value)
+    try:
+        method = table.get("method", {"name": "feast"})
+        if isinstance(method, dict):
+            table["method"] = _validate_method(method)
+        return Recipe.model_validate(table)
+    except ValidationError as error:
+        raise InvalidInput(f"recipe {source}: {_explain(error)}") from error
+
+
+def _validate_method(table: dict[str, Any]) -> Section:
+    name = table.get("name")
+    if name not in METHOD_SECTIONS:
+        raise InvalidInput(
+            f"method.name = {name!r} is unknown{_suggest(str(name), METHODS)}: choose one of {', '.join(METHODS)}."
+        )
+    try:
+        return METHOD_SECTIONS[name].model_validate(table)
+    except ValidationError as error:
+        raise InvalidInput(_explain(error, "method", METHOD_SECTIONS[name])) from error
+
+
+def _parse_setting(setting: str) -> tuple[str, Any]:
+    """Split ``a.b=c``; the value is read as TOML, and as plain text where it is none."""
+    dotted, equals, text = setting.partition("=")
+    if not equals or not dotted.strip():
+        raise InvalidInput(f"--set {setting!r} is no setting: write it as section.key=value.")
+    try:
+        return dotted.strip(), tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return dotted.strip(), text.strip()
+
+
+def _set(table: dict[str, Any], dotted: str, value: Any) -> None:
+    *sections, key = dotted.split(".")
+    for section in sections:
+        table = table.setdefault(section, {})
+        if not isinstance(table, dict):
+            raise InvalidInput(f"setting {dotted!r}: {section} is a value, not a section.")
+    if value == "none":  # TOML has no null; an optional field is unset with none
+        table.pop(key, None)
+    else:
+        table[key] = value
+
+
+def _explain(error: ValidationError, prefix: str = "", model: type[Section] | None = None) -> str:
+    """Say in one sentence what is wrong with the first offending field."""
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"]]
+    dotted = ".".join(filter(None, [prefix, *path]))
+    if first["type"] == "extra_forbidden":
+        return f"unknown key {dotted!r}{_suggest_key(path, prefix, model or Recipe)}."
+    if first["type"] == "missing":
+        return f"{dotted} is missing: add it."
+    if first["type"] == "value_error":
+        return str(first["ctx"]["error"])
+    message = str(first["msg"])
+    return f"{dotted} = {first['input']!r}: {message[0].lower()}{message[1:]}."
+
+
+def _suggest_key(path: Sequence[str], prefix: str, model: type[Section]) -> str:
+    """Suggest the nearest key in the same section, else the same key in another one."""
+    for part in path[:-1]:
+        inner = model.model_fields[part].annotation
+        model = inner if isinstance(inner, type) and issubclass(inner, Section) else model
+    nearest = get_close_matches(path[-1], model.model_fields, n=1)
+    if nearest:
+        return f": did you mean {'.'.join(filter(None, [prefix, *path[:-1], nearest[0]]))!r}?"
+    elsewhere = [
+        f"{section}.{path[-1]}"
+        for section, field in Recipe.model_fields.items()
+        if isinstance(field.annotation, type)
+        and issubclass(field.annotation, Section)
+        and path[-1] in field.annotation.model_fields
+    ]
+    if elsewhere:
+        return f": did you mean {elsewhere[0]!r}?"
+    return f": the keys here are {', '.join(model.model_fields)}"
+
+
+def _suggest(word: str, words: Sequence[str] | Mapping[str, Any]) -> str:
+    nearest = get_close_matches(word, list(words), n=1)
+    return f" (did you mean {nearest[0]!r}?)" if nearest else ""
+
+
+def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            flat |= _flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return repr(value)

@@ -1,0 +1,184 @@
+"""One run, from recipe to summary: the verbs of the command line for Python."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from fedfeast.errors import InvalidInput
+from fedfeast.evaluation import ClientWins, Curve, count_client_wins
+from fedfeast.runs.assembly import Federation, assemble, choose_device
+from fedfeast.runs.checkpoint import Best
+from fedfeast.runs.folder import RunFolder
+from fedfeast.runs.recipe import Recipe, load_recipe
+from fedfeast.runs.training import Interrupted, Observer, Silent, train_rounds
+
+
+class Run:
+    """A recipe at work in its folder."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self.recipe: Recipe = folder.recipe()
+
+    @classmethod
+    def create(
+        cls,
+        recipe: str | Recipe,
+        out: str | Path | None = None,
+        settings: Mapping[str, Any] | Sequence[str] = (),
+    ) -> "Run":
+        """Start a run in a folder (runs/NAME by default), or reopen the same run there."""
+        loaded = load_recipe(recipe, settings) if isinstance(recipe, str) else recipe
+        threads = loaded.engine.threads or _usable_cores()
+        folder = Path(out) if out is not None else Path("runs") / loaded.name
+        return cls(RunFolder.create(folder, loaded, threads, choose_device(loaded).type))
+
+    @classmethod
+    def open(cls, path: str | Path) -> "Run":
+        """Open the run in a folder."""
+        return cls(RunFolder.open(Path(path)))
+
+    @cached_property
+    def federation(self) -> Federation:
+        """The assembled parts; loads the data."""
+        torch.set_num_threads(self.folder.environment()["threads"])
+        return assemble(self.recipe)
+
+    def train(self, observer: Observer | None = None) -> "Run":
+        """Train to the end from wherever the folder stands, then measure the curve on the test set."""
+        observer = observer or Silent()
+        with self.folder.locked(), _interrupts():
+            self.folder.write_clients(self.federation.client_table())
+            train_rounds(self.federation, self.folder, observer)
+            if not (self.folder.path / "summary.json").is_file():
+                self._summarise(observer)
+        return self
+
+    def evaluate(self, observer: Observer | None = None) -> Curve:
+        """Measure every operating point of the best checkpoint on the test set."""
+        with self.folder.locked(), _interrupts():
+            return self._summarise(observer or Silent())
+
+    @property
+    def curve(self) -> Curve:
+        """The measured accuracy-MACs curve on the test set."""
+        return self.folder.curve()
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The finished run in numbers."""
+        return self.folder.summary()
+
+    @property
+    def population_score(self) -> float:
+        """The mean test accuracy over clients, each with the largest variant it affords."""
+        return self.curve.population_score(self.folder.budgets_macs())
+
+    def client_wins(self, other: "Run") -> ClientWins:
+        """Count on how many clients this run serves better than another one of the same population."""
+        budgets, others = self.folder.budgets_macs(), other.folder.budgets_macs()
+        if budgets.shape != others.shape or not bool((budgets == others).all()):
+            raise InvalidInput(
+                f"{self.folder.path} and {other.folder.path} have different populations: client wins need the same clients."
+            )
+        if self.recipe.data.name != other.recipe.data.name:
+            raise InvalidInput(
+                f"{self.folder.path} is on {self.recipe.data.name} and {other.folder.path} on {other.recipe.data.name}: "
+                "client wins need the same data set."
+            )
+        return count_client_wins(self.curve, other.curve, budgets)
+
+    def _summarise(self, observer: Observer) -> Curve:
+        best = self._best()
+        federation = self.federation
+        points = federation.method.operating_points()
+        done = iter(range(len(points)))
+        flat = best.flat.to(federation.device)
+        curve = federation.test.curve(
+            federation.method, flat, points, lambda point: observer.on_evaluation(next(done), len(points))
+        )
+        observer.on_evaluation(len(points), len(points))
+        self.folder.write_summary(self._numbers(best, curve), curve)
+        return curve
+
+    def _best(self) -> Best:
+        state, _ = self.folder.checkpoints.load_latest()
+        if state is None or state.best is None:
+            raise InvalidInput(
+                f"{self.folder.path} has no validated round yet: train on with fedfeast train --out {self.folder.path}."
+            )
+        return state.best
+
+    def _numbers(self, best: Best, curve: Curve) -> dict[str, Any]:
+        federation, rows = self.federation, self.folder.metrics()
+        budgets = federation.population.budgets_macs
+        full = federation.method.network.layout.num_parameters
+        sent = sum(row["payload_parameters"] for row in rows)
+        answers = sum(len(row["clients"]) for row in rows)
+        return {
+            "recipe": self.recipe.name,
+            "method": self.recipe.settings()["method.name"],
+            "data": self.recipe.data.name,
+            "finished_rounds": len(rows),
+            "best_round": best.finished_rounds,
+            "validation_score": best.score,
+            "population_score": curve.population_score(budgets),
+            "served_share": curve.served_share(budgets),
+            "clients": len(budgets),
+            "participating_clients": len(federation.participants),
+            "traffic": {
+                "supernet_parameters": full,
+                "mean_payload_parameters": sent / answers,
+                "reduction": full * answers / sent,
+                "parameters_both_ways": 2 * sent,
+            },
+            "partition": federation.partition.report(),
+            "training_seconds": round(sum(row["seconds"] for row in rows), 2),
+        }
+
+
+def train(
+    recipe: str | Recipe,
+    out: str | Path | None = None,
+    settings: Mapping[str, Any] | Sequence[str] = (),
+    observer: Observer | None = None,
+) -> Run:
+    """Train a recipe in a folder, going on where the folder's last checkpoint stands; return the finished run."""
+    return Run.create(recipe, out, settings).train(observer)
+
+
+def evaluate(path: str | Path) -> Curve:
+    """Measure every operating point of a run's best checkpoint on the test set."""
+    return Run.open(path).evaluate()
+
+
+def _usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def _interrupts() -> Iterator[None]:
+    """Treat a polite kill like Ctrl-C while the block runs."""
+
+    def interrupt(signum: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+__all__ = ["Interrupted", "Run", "evaluate", "train"]

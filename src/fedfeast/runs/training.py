@@ -1,0 +1,145 @@
+"""The training loop: rounds, validation, checkpoints."""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import torch
+
+from fedfeast.errors import InvalidInput
+from fedfeast.evaluation import served_points
+from fedfeast.federation import Assignment, sample_cohort
+from fedfeast.randomness import named_generator
+from fedfeast.runs.assembly import Federation
+from fedfeast.runs.checkpoint import Best, TrainingState
+from fedfeast.runs.folder import RunFolder
+
+
+class Interrupted(Exception):
+    """Training was stopped from outside; everything up to the last finished round is saved."""
+
+    def __init__(self, finished_rounds: int) -> None:
+        super().__init__(f"stopped after round {finished_rounds}")
+        self.finished_rounds = finished_rounds
+
+
+class Observer(Protocol):
+    """Is told of progress; the command line draws it."""
+
+    def on_start(self, finished_rounds: int, total_rounds: int, damaged: Sequence[str]) -> None:
+        """Training begins, or goes on after the given rounds; damaged checkpoints were passed over."""
+        ...
+
+    def on_round(self, row: dict[str, Any]) -> None:
+        """A round was finished; row is its line of metrics."""
+        ...
+
+    def on_evaluation(self, measured: int, total: int) -> None:
+        """The final curve is being measured, point by point."""
+        ...
+
+
+class Silent:
+    """An observer that shows nothing."""
+
+    def on_start(self, finished_rounds: int, total_rounds: int, damaged: Sequence[str]) -> None:
+        """Show nothing."""
+
+    def on_round(self, row: dict[str, Any]) -> None:
+        """Show nothing."""
+
+    def on_evaluation(self, measured: int, total: int) -> None:
+        """Show nothing."""
+
+
+def learning_rate(recipe_rate: float, schedule: str, round_index: int, rounds: int) -> float:
+    """Return a round's learning rate: constant, or a cosine from the recipe's rate to zero."""
+    # Choice: one cosine over the rounds of the run (docs/decisions/006).
+    if schedule == "constant":
+        return recipe_rate
+    return recipe_rate * 0.5 * (1.0 + math.cos(math.pi * round_index / rounds))
+
+
+def train_rounds(federation: Federation, folder: RunFolder, observer: Observer) -> TrainingState:
+    """Run every round that the folder's newest whole checkpoint has not finished."""
+    recipe = federation.recipe
+    state, damaged = folder.checkpoints.load_latest()
+    if state is None:
+        state = TrainingState(0, federation.initial_weights(), federation.method.initial_state())
+    state = replace(state, flat=state.flat.to(federation.device))
+    folder.cut_metrics(state.metrics_bytes)
+    observer.on_start(state.finished_rounds, recipe.training.rounds, damaged)
+    saved_rounds = state.finished_rounds
+    trainer = _RoundTrainer(federation, folder)
+    try:
+        while state.finished_rounds < recipe.training.rounds:
+            state, row = trainer.next_round(state)
+            observer.on_round(row)
+            last = state.finished_rounds == recipe.training.rounds
+            if last or state.finished_rounds % recipe.checkpoint.every_rounds == 0:
+                folder.checkpoints.save(state)
+                saved_rounds = state.finished_rounds
+    except KeyboardInterrupt:
+        if state.finished_rounds > saved_rounds:
+            folder.checkpoints.save(state)
+        raise Interrupted(state.finished_rounds) from None
+    return state
+
+
+class _RoundTrainer:
+    """Takes a run from one state to the next."""
+
+    def __init__(self, federation: Federation, folder: RunFolder) -> None:
+        self._federation, self._folder = federation, folder
+        self._engine = federation.engine()
+        budgets = federation.population.budgets_macs
+        self._served = served_points(federation.method.operating_points(), budgets)
+
+    def next_round(self, state: TrainingState) -> tuple[TrainingState, dict[str, Any]]:
+        """Run one round; validate where it is due; write the round's line of metrics."""
+        federation, training = self._federation, self._federation.recipe.training
+        started, round_index = time.perf_counter(), state.finished_rounds
+        rate = learning_rate(training.learning_rate, training.schedule, round_index, training.rounds)
+        assignments, method_state = self._plan(state, round_index)
+        result = self._engine.run_round(state.flat, assignments, round_index, rate)
+        if not bool(torch.isfinite(result.flat).all()):
+            raise InvalidInput(
+                f"training diverged in round {round_index + 1} (weights that are not finite): lower "
+                f"training.learning_rate = {training.learning_rate} or training.clip_norm = {training.clip_norm}."
+            )
+        row: dict[str, Any] = {
+            "round": round_index + 1,
+            "learning_rate": rate,
+            "clients": [assignment.client.index for assignment in assignments],
+            "steps": result.num_steps,
+            "payload_parameters": sum(assignment.slice_map.payload for assignment in assignments),
+            "losses": dict(result.losses),
+        }
+        best = state.best
+        if (round_index + 1) % federation.recipe.evaluation.every_rounds == 0 or round_index + 1 == training.rounds:
+            row["validation_score"] = score = self._validate(result.flat)
+            if best is None or score > best.score:
+                best = Best(round_index + 1, score, result.flat)
+        row["seconds"] = round(time.perf_counter() - started, 4)
+        metrics_bytes = self._folder.append_metrics(row)
+        return TrainingState(round_index + 1, result.flat, method_state, best, metrics_bytes), row
+
+    def _plan(self, state: TrainingState, round_index: int) -> tuple[list[Assignment], Any]:
+        federation = self._federation
+        seed = federation.recipe.seed
+        sampled = sample_cohort(
+            federation.participants,
+            federation.recipe.training.clients_per_round,
+            named_generator(seed, "cohort", round_index),
+        )
+        cohort = [federation.clients[index] for index in sampled]
+        generator = named_generator(seed, "plan", round_index)
+        return federation.method.plan_round(state.method_state, cohort, round_index, generator)
+
+    def _validate(self, flat: torch.Tensor) -> float:
+        """Return the validation population score, measured at the points that serve somebody."""
+        federation = self._federation
+        curve = federation.validation.curve(federation.method, flat, self._served)
+        return curve.population_score(federation.population.budgets_macs)

@@ -1,0 +1,98 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SHORT = [
+    "--set",
+    "training.rounds=2",
+    "--set",
+    "training.clients_per_round=3",
+    "--set",
+    "evaluation.every_rounds=1",
+    "--set",
+    "engine.threads=1",
+]
+
+
+def fedfeast(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from fedfeast.app.cli import main; main()", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "digits"
+    done = fedfeast("train", "digits", "--out", out, *SHORT)
+    assert done.returncode == 0, done.stderr
+    for part in ("variant", "parameters", "test accuracy", "population score", "traffic saved", "curve.png"):
+        assert part in done.stdout
+    return out
+
+
+def test_help_loads_no_torch() -> None:
+    code = (
+        "import sys, contextlib\n"
+        "from fedfeast.app.cli import app\n"
+        "with contextlib.suppress(SystemExit): app(['--help'])\n"
+        "heavy = {'torch', 'numpy', 'pydantic', 'matplotlib', 'sklearn'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_version_and_no_command() -> None:
+    assert fedfeast("--version").stdout.strip() == "0.1.0"
+    assert "train" in fedfeast().stdout
+
+
+def test_training_writes_the_picture_in_two_formats(finished: Path) -> None:
+    assert (finished / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (finished / "curve.svg").read_text()
+
+
+def test_train_again_in_json_reports_the_finished_run(finished: Path) -> None:
+    done = fedfeast("train", "digits", "--out", finished, "--json", *SHORT)
+    assert done.returncode == 0, done.stderr
+    content = json.loads(done.stdout)
+    assert content["finished_rounds"] == 2
+    assert len(content["curve"]) == 8
+    assert Path(content["picture"]).is_file()
+
+
+def test_evaluate_against_another_run(finished: Path) -> None:
+    done = fedfeast("evaluate", finished, "--against", finished, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["client_wins"] == {"wins": 0, "ties": 40, "losses": 0}
+    assert "client wins" in fedfeast("evaluate", finished, "--against", finished).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["train", "digit"], "unknown recipe 'digit' (did you mean 'digits'?)"),
+        (["train", "digits", "--set", "training.round=3"], "did you mean 'training.rounds'?"),
+        (["train", "digits", "--set", "training.rounds=many"], "training.rounds = 'many'"),
+        (["train", "digits", "--set", "population.gamma=-1"], "population.gamma = -1"),
+        (["train", "digits", "--set", "population.num_clients=5000"], "5000 clients"),
+        (["train", "digits", "--set", "population.least_macs=1000"], "below the smallest variant"),
+        (["train", "digits", "--set", "data.name=cifar100", "--set", "data.folder=/nowhere"], "/nowhere/cifar-100-python"),
+        (["evaluate", "/nowhere"], "/nowhere is no run folder"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_no_traceback(words: list[str], sentence: str, tmp_path: Path) -> None:
+    out = ["--out", str(tmp_path / "run")] if words[0] == "train" else []
+    done = fedfeast(*words, *out)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_an_out_folder_with_another_recipe_is_refused(finished: Path) -> None:
+    done = fedfeast("train", "digits", "--out", finished)
+    assert done.returncode == 2
+    assert "holds another run" in done.stderr

@@ -1,0 +1,34 @@
+import io
+
+from rich.console import Console
+
+from fedfeast.app.progress import LiveProgress
+
+ROW = {"round": 3, "losses": {"teacher": 1.25, "student": 2.5}, "validation_score": 0.5}
+
+
+def shown(terminal: bool) -> str:
+    stream = io.StringIO()
+    with LiveProgress(Console(file=stream, force_terminal=terminal, width=120)) as progress:
+        progress.on_start(2, 3, ["round-000003.safetensors"])
+        progress.on_round(dict(ROW))
+        progress.on_evaluation(0, 1)
+        progress.on_evaluation(1, 1)
+    return stream.getvalue()
+
+
+def test_a_terminal_sees_bars() -> None:
+    text = shown(terminal=True)
+    assert "training" in text
+    assert "test curve" in text
+    assert "3/3" in text
+
+
+def test_elsewhere_there_are_lines() -> None:
+    lines = shown(terminal=False).splitlines()
+    assert lines == [
+        "checkpoint round-000003.safetensors is damaged; using the one before it",
+        "going on after round 2",
+        "round 3/3  loss teacher 1.250 student 2.500  validation 50.0 %",
+        "test curve 1/1",
+    ]

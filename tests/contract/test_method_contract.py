@@ -1,0 +1,168 @@
+"""What every method must keep. A new method is tested by adding one line to CASES."""
+
+from collections.abc import Mapping
+from dataclasses import FrozenInstanceError, fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from fedfeast.data import draw_local_plan, make_batches
+from fedfeast.engines.eager import ClientSlot, train_client
+from fedfeast.federation import Assignment, LocalSgd
+from fedfeast.methods import METHODS
+from fedfeast.networks.normalisation import by_batch
+from fedfeast.randomness import named_generator
+from fedfeast.runs import load_recipe
+from fedfeast.runs.assembly import Federation, assemble
+from fedfeast.runs.checkpoint import CheckpointFolder, TrainingState
+
+CASES: dict[str, Mapping[str, Any]] = {
+    "feast": {"method.name": "feast"},
+    "feast, global min": {"method.name": "feast", "method.rule": "global-min"},
+    "feast, local max": {"method.name": "feast", "method.rule": "local-max"},
+    "feast, min and max": {"method.name": "feast", "method.rule": "min-max"},
+    "feast, min and max, distilled": {"method.name": "feast", "method.rule": "min-max-distilled"},
+    "fedavg, smallest": {"method.name": "fedavg"},
+    "fedavg, for some": {"method.name": "fedavg", "method.max_macs": 1.2e6},
+}
+every_method = pytest.mark.parametrize("case", CASES)
+RATE = 0.05
+
+
+@cache
+def federation(case: str, seed: int = 0) -> Federation:
+    return assemble(load_recipe("digits", {**CASES[case], "seed": seed, "engine.threads": 1}))
+
+
+def assignments(built: Federation, clients: tuple[int, ...], round_index: int = 0) -> list[Assignment]:
+    cohort = [built.clients[index] for index in clients]
+    generator = named_generator(built.recipe.seed, "plan", round_index)
+    return built.method.plan_round(built.method.initial_state(), cohort, round_index, generator)[0]
+
+
+def two_rounds(built: Federation) -> torch.Tensor:
+    engine, flat = built.engine(), built.initial_weights()
+    for round_index in range(2):
+        planned = assignments(built, built.participants[:3], round_index)
+        flat = engine.run_round(flat, planned, round_index, RATE).flat
+    return flat
+
+
+def test_every_registered_method_has_a_case() -> None:
+    assert {case["method.name"] for case in CASES.values()} == set(METHODS)
+
+
+@every_method
+def test_a_method_is_a_frozen_record_of_hyper_parameters(case: str) -> None:
+    method = federation(case).method
+    assert is_dataclass(method)
+    with pytest.raises(FrozenInstanceError):
+        setattr(method, fields(method)[-1].name, None)
+    assert hash(method) == hash(method)
+
+
+@every_method
+def test_same_seed_same_result(case: str) -> None:
+    first = two_rounds(federation(case))
+    assert torch.equal(first, two_rounds(federation(case)))
+    assert not torch.equal(first, two_rounds(federation(case, seed=1)))
+
+
+@every_method
+def test_never_a_variant_above_a_clients_budget(case: str) -> None:
+    built = federation(case)
+    network = built.method.network
+    for assignment in assignments(built, built.participants):
+        generator = named_generator(0, "passes", assignment.client.index)
+        for step in range(20):
+            for one_pass in built.method.passes(assignment, step, generator):
+                assert network.macs(one_pass.architecture) <= assignment.client.budget_macs
+                assert one_pass.architecture in assignment.architectures
+
+
+@every_method
+def test_those_who_can_afford_nothing_do_not_train(case: str) -> None:
+    built = federation(case)
+    least = built.method.operating_points()[0].macs
+    assert built.method.trains(float(least))
+    assert not built.method.trains(float(least - 1))
+    assert all(built.clients[index].budget_macs >= least for index in built.participants)
+
+
+@every_method
+def test_what_is_trained_was_sent(case: str) -> None:
+    built = federation(case)
+    for assignment in assignments(built, built.participants):
+        sent = assignment.slice_map.layout.shapes
+        for architecture in assignment.architectures:
+            for name, shape in built.method.network.shapes(architecture).items():
+                assert all(part <= whole for part, whole in zip(shape, sent[name], strict=True))
+
+
+@every_method
+def test_positions_not_sent_stay_bit_identical(case: str) -> None:
+    built = federation(case)
+    small = min(built.participants, key=lambda index: built.clients[index].budget_macs)
+    planned = assignments(built, (small,))
+    before = built.initial_weights()
+    after = built.engine().run_round(before.clone(), planned, 0, RATE).flat
+    sent = torch.zeros(before.numel(), dtype=torch.bool)
+    sent[planned[0].slice_map.index().long()] = True
+    assert torch.equal(after[~sent], before[~sent])
+    assert not torch.equal(after[sent], before[sent])
+
+
+@every_method
+def test_in_a_cohort_of_one_every_position_sent_takes_the_returned_value(case: str) -> None:
+    built = federation(case)
+    (assignment,) = assignments(built, built.participants[-1:])
+    flat = built.initial_weights()
+    merged = built.engine().run_round(flat, [assignment], 0, RATE).flat
+
+    client, training = assignment.client.index, built.recipe.training
+    generator = named_generator(built.recipe.seed, "round", 0, "client", client)
+    examples = built.examples.of_client(client)
+    plan = draw_local_plan(len(examples), examples.image_size, built.preparation, 0, generator)
+    slot = ClientSlot(built.method.network, torch.float32, built.device)
+    slot.load(assignment.slice_map.layout, assignment.slice_map.gather(flat))
+    batches = make_batches(examples, plan, built.preparation.normalisation, torch.float32)
+    sgd = LocalSgd(training.weight_decay, training.clip_norm)
+    train_client(built.method, assignment, slot, batches, sgd, RATE, generator)
+    assert torch.equal(merged[assignment.slice_map.index().long()], slot.weights)
+
+
+@every_method
+def test_declared_cost_is_the_deployed_networks(case: str) -> None:
+    built = federation(case)
+    flat = built.initial_weights()
+    images = built.test.test.images[:1].float()
+    points = built.method.operating_points()
+    assert [point.macs for point in points] == sorted({point.macs for point in points})
+    for point in points:
+        deployed = built.method.deploy(flat, point)
+        assert deployed.flat.numel() == point.parameters
+        with FlopCounterMode(display=False) as counter:
+            logits = deployed(images, by_batch)
+        assert counter.get_total_flops() / 2 == point.macs
+        assert logits.shape == (1, 10)
+
+
+@every_method
+def test_the_state_survives_save_and_load(case: str, tmp_path: Path) -> None:
+    built = federation(case)
+    state = built.method.initial_state()
+    for round_index in range(3):
+        cohort = [built.clients[index] for index in built.participants[:4]]
+        generator = named_generator(0, "plan", round_index)
+        _, state = built.method.plan_round(state, cohort, round_index, generator)
+    folder = CheckpointFolder(tmp_path / "checkpoints")
+    folder.save(TrainingState(3, built.initial_weights(), state))
+    loaded, damaged = folder.load_latest()
+    assert loaded is not None
+    assert damaged == []
+    assert loaded.method_state.keys() == state.keys()
+    assert all(torch.equal(loaded.method_state[key], state[key]) for key in state)

@@ -1,0 +1,79 @@
+import numpy as np
+import pytest
+import torch
+
+from fedfeast.data import (
+    Augmentation,
+    Examples,
+    Mixing,
+    Normalisation,
+    Preparation,
+    count_steps,
+    draw_local_plan,
+    make_batches,
+)
+from fedfeast.data.batches import BLOCK_EXAMPLES
+from fedfeast.randomness import named_generator
+
+PLAIN = Preparation(4, 1, Augmentation(), None, Normalisation((0.0,), (1.0,)))
+RICH = Preparation(8, 2, Augmentation(1, True, (2, 6)), Mixing(), Normalisation((0.5,), (0.25,)))
+
+
+def examples(count: int) -> Examples:
+    generator = named_generator(0, "examples", count)
+    images = torch.from_numpy(generator.integers(0, 256, (count, 1, 8, 8)).astype("uint8"))
+    return Examples(images, torch.arange(count))
+
+
+@pytest.mark.parametrize(
+    ("examples", "batch", "epochs", "steps"), [(1, 64, 1, 1), (64, 64, 1, 1), (65, 64, 1, 2), (65, 64, 3, 6)]
+)
+def test_steps_of_a_round(examples: int, batch: int, epochs: int, steps: int) -> None:
+    assert count_steps(examples, batch, epochs) == steps
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 5, 11])
+def test_an_epoch_is_full_batches_topped_up_from_fresh_permutations(count: int) -> None:
+    plan = draw_local_plan(count, (8, 8), PLAIN, 0, named_generator(0, count))
+    assert plan.order.shape == (-(-count // 4), 4)
+    seen = np.bincount(plan.order.reshape(-1), minlength=count)
+    assert seen.min() >= 1
+    assert seen.max() - seen.min() <= 1, "no example twice before each was seen as often"
+
+
+def test_plain_batches_are_the_examples_themselves() -> None:
+    held = examples(10)
+    plan = draw_local_plan(10, (8, 8), PLAIN, 0, named_generator(0))
+    for order, batch in zip(plan.order, make_batches(held, plan, PLAIN.normalisation, torch.float64), strict=True):
+        torch.testing.assert_close(batch.images, held.images[order].double() / 255)
+        assert batch.labels_a.tolist() == batch.labels_b.tolist() == order.tolist()
+        assert float(batch.mix) == 1
+
+
+def test_the_same_generator_gives_the_same_batches() -> None:
+    held = examples(30)
+    runs = []
+    for _ in range(2):
+        plan = draw_local_plan(30, (8, 8), RICH, 3, named_generator(5))
+        runs.append(list(make_batches(held, plan, RICH.normalisation, torch.float32)))
+    assert len(runs[0]) == 8
+    for one, two in zip(*runs, strict=True):
+        assert torch.equal(one.images, two.images)
+        assert torch.equal(one.labels_b, two.labels_b)
+        assert torch.equal(one.mix, two.mix)
+
+
+def test_blocks_do_not_change_the_batches() -> None:
+    held = examples(40)
+    preparation = Preparation(8, BLOCK_EXAMPLES // 40 + 2, RICH.augmentation, RICH.mixing, RICH.normalisation)
+    plan = draw_local_plan(40, (8, 8), preparation, 0, named_generator(0))
+    assert plan.order.size > BLOCK_EXAMPLES
+    batches = list(make_batches(held, plan, RICH.normalisation, torch.float32))
+    assert len(batches) == plan.num_steps
+    for step in (0, BLOCK_EXAMPLES // 8 - 1, BLOCK_EXAMPLES // 8, plan.num_steps - 1):
+        assert batches[step].labels_a.tolist() == plan.order[step].tolist()
+
+
+def test_turns_of_mixing_go_on_over_rounds() -> None:
+    kinds = [draw_local_plan(5, (8, 8), RICH, round_index, named_generator(0)).mixing for round_index in (0, 1)]
+    assert not np.array_equal(kinds[0].is_cutmix, kinds[1].is_cutmix)

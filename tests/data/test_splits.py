@@ -1,0 +1,30 @@
+import numpy as np
+import pytest
+
+from fedfeast.data import split_server_examples
+from fedfeast.errors import InvalidInput
+from fedfeast.randomness import named_generator
+
+
+def test_the_papers_split_is_disjoint_and_balanced() -> None:
+    labels = named_generator(0, "labels").permutation(np.repeat(np.arange(100), 500))
+    split = split_server_examples(labels, 4000, 1000, named_generator(0, "split"))
+    everything = np.concatenate([split.clients, split.validation, split.calibration])
+    assert np.array_equal(np.sort(everything), np.arange(50_000))
+    assert np.bincount(labels[split.validation]).tolist() == [40] * 100
+    assert np.bincount(labels[split.calibration]).tolist() == [10] * 100
+    assert np.bincount(labels[split.clients]).tolist() == [450] * 100
+
+
+def test_uneven_numbers_differ_by_one_at_most() -> None:
+    labels = np.repeat(np.arange(3), 10)
+    split = split_server_examples(labels, 7, 4, named_generator(0))
+    for part in (split.validation, split.calibration):
+        counts = np.bincount(labels[part], minlength=3)
+        assert counts.max() - counts.min() <= 1
+
+
+@pytest.mark.parametrize(("validation", "calibration"), [(0, 5), (5, 0), (15, 15), (40, 1)])
+def test_numbers_that_do_not_fit_are_refused(validation: int, calibration: int) -> None:
+    with pytest.raises(InvalidInput, match="do not fit 30 training examples"):
+        split_server_examples(np.repeat(np.arange(3), 10), validation, calibration, named_generator(0))

@@ -1,0 +1,98 @@
+import math
+from collections import Counter
+
+import pytest
+import torch
+
+from fedfeast.data import Batch
+from fedfeast.errors import InvalidInput
+from fedfeast.federation import Assignment, Client
+from fedfeast.methods import Feast
+from fedfeast.methods.feast import TrainingRule
+from fedfeast.networks import ElasticResNet, SearchSpace
+from fedfeast.randomness import named_generator
+from fedfeast.variants import read_cache
+
+NETWORK = ElasticResNet(SearchSpace())
+CACHE = read_cache("cifar100-56", NETWORK)
+
+
+def assign(method: Feast, budget_macs: float) -> Assignment:
+    return method.assign(Client(0, "client", budget_macs, 100))
+
+
+def roles_and_macs(method: Feast, budget_macs: float) -> list[tuple[str, int]]:
+    passes = method.passes(assign(method, budget_macs), 0, named_generator(0))
+    return [(one.role, NETWORK.macs(one.architecture)) for one in passes]  # type: ignore[arg-type]
+
+
+SMALLEST, SECOND, LARGEST = CACHE[0].macs, CACHE[1].macs, CACHE[-1].macs
+
+
+@pytest.mark.parametrize(
+    ("rule", "budget", "expected"),
+    [
+        ("full", 25e6, [("supervised", SMALLEST)]),
+        ("full", 36e6, [("teacher", SECOND), ("student", SMALLEST)]),
+        ("global-min", 600e6, [("supervised", SMALLEST)]),
+        ("local-max", 600e6, [("supervised", LARGEST)]),
+        ("local-max", 25e6, [("supervised", SMALLEST)]),
+        ("min-max", 600e6, [("supervised", LARGEST), ("supervised", SMALLEST)]),
+        ("min-max", 25e6, [("supervised", SMALLEST)]),
+        ("min-max-distilled", 600e6, [("teacher", LARGEST), ("student", SMALLEST)]),
+    ],
+)
+def test_the_casewise_passes(rule: TrainingRule, budget: float, expected: list[tuple[str, int]]) -> None:
+    assert roles_and_macs(Feast(NETWORK, CACHE, rule), budget) == expected
+
+
+def test_the_intermediate_is_uniform_over_the_interior() -> None:
+    method = Feast(NETWORK, CACHE)
+    assignment = assign(method, 70e6)  # five affordable variants, three of them in between
+    generator = named_generator(0, "draws")
+    drawn: Counter[int] = Counter()
+    for step in range(3000):
+        largest, smallest, intermediate = method.passes(assignment, step, generator)
+        assert (largest.role, smallest.role, intermediate.role) == ("teacher", "student", "student")
+        drawn[NETWORK.macs(intermediate.architecture)] += 1  # type: ignore[arg-type]
+    assert sorted(drawn) == [variant.macs for variant in CACHE.variants[1:4]]
+    assert all(abs(count / 3000 - 1 / 3) < 0.04 for count in drawn.values())
+
+
+def test_a_client_is_routed_its_envelope_and_weighs_its_examples() -> None:
+    method = Feast(NETWORK, CACHE)
+    assignment = assign(method, 69.7e6)
+    assert assignment.slice_map.payload == 2_427_636
+    assert assignment.weight == 100
+    assert assign(method, 70e6).slice_map is assignment.slice_map, "one map per distinct envelope"
+
+
+def batch() -> Batch:
+    return Batch(torch.empty(1), torch.tensor([0]), torch.tensor([1]), torch.tensor(0.5))
+
+
+def test_the_losses_of_equation_8_on_hand_made_logits() -> None:
+    method = Feast(NETWORK, CACHE, distillation_share=0.25)
+    teacher_logits = torch.tensor([[math.log(4.0), math.log(1.0)]], requires_grad=True)
+    loss, carried = method.loss("teacher", (teacher_logits,), batch(), None)
+    supervised = -0.5 * math.log(0.8) - 0.5 * math.log(0.2)
+    assert math.isclose(loss.item(), supervised, rel_tol=1e-6)
+    assert carried is not None
+    assert not carried.requires_grad
+    torch.testing.assert_close(carried, torch.tensor([[0.8, 0.2]]))
+
+    student_logits = torch.tensor([[math.log(1.0), math.log(1.0)]])
+    loss, still_carried = method.loss("student", (student_logits,), batch(), carried)
+    assert math.isclose(float(loss), 0.75 * math.log(2) + 0.25 * math.log(2), rel_tol=1e-6)
+    assert still_carried is carried, "a second student sees the same teacher"
+
+    uneven = torch.tensor([[math.log(3.0), math.log(1.0)]])
+    loss, _ = method.loss("student", (uneven,), batch(), carried)
+    expected = 0.75 * (-0.5 * math.log(0.75) - 0.5 * math.log(0.25)) + 0.25 * (-0.8 * math.log(0.75) - 0.2 * math.log(0.25))
+    assert math.isclose(float(loss), expected, rel_tol=1e-6)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5])
+def test_a_distillation_share_outside_0_to_1_is_refused(share: float) -> None:
+    with pytest.raises(InvalidInput, match="distillation_share"):
+        Feast(NETWORK, CACHE, distillation_share=share)

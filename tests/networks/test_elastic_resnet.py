@@ -1,0 +1,104 @@
+import math
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedfeast.networks import Architecture, ElasticResNet, SearchSpace
+from fedfeast.networks.normalisation import by_batch
+from fedfeast.randomness import named_generator
+
+SPACE = SearchSpace(
+    stem_channels=16,
+    stage_channels=(16, 32),
+    depths=(0, 1, 2),
+    expansions=(0.25, 0.5),
+    widths=(0.5, 1.0),
+    stage_strides=(1, 2),
+    image_size=9,
+    image_channels=2,
+    classes=5,
+)
+ARCHITECTURE = Architecture((1, 2), (0.5, 0.25), (1, 0, 1))
+
+
+class PlainBlock(nn.Module):
+    """The block of the paper's network in torch layers, written out on its own."""
+
+    def __init__(self, incoming: int, middle: int, width: int, stride: int, projects: bool) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(incoming, middle, 3, stride, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(middle)
+        self.conv2 = nn.Conv2d(middle, width, 3, 1, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(width)
+        self.pool = nn.AvgPool2d(stride, stride, ceil_mode=True)
+        self.projects = projects
+        if projects:
+            self.shortcut = nn.Conv2d(incoming, width, 1, bias=False)
+            self.shortcut_norm = nn.BatchNorm2d(width)
+
+    def forward(self, features: Tensor) -> Tensor:
+        main = torch.relu(self.norm1(self.conv1(features)))
+        main = torch.relu(self.norm2(self.conv2(main)))
+        side = self.shortcut_norm(self.shortcut(self.pool(features))) if self.projects else features
+        return torch.relu(main + side)
+
+
+def plain_network(space: SearchSpace, architecture: Architecture) -> nn.Module:
+    incoming = space.stem_width(architecture)
+    layers: list[nn.Module] = [
+        nn.Conv2d(space.image_channels, incoming, 3, space.stem_stride, 1, bias=False),
+        nn.BatchNorm2d(incoming),
+        nn.ReLU(),
+    ]
+    for stage, depth in enumerate(architecture.depths):
+        width, middle = space.stage_width(architecture, stage), space.middle_width(architecture, stage)
+        for block in range(1 + depth):
+            stride = space.stage_strides[stage] if block == 0 else 1
+            layers.append(PlainBlock(incoming, middle, width, stride, projects=block == 0))
+            incoming = width
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(incoming, space.classes))
+
+
+def test_forward_and_gradient_equal_plain_torch_layers() -> None:
+    network = ElasticResNet(SPACE)
+    flat = network.initial_weights(named_generator(0, "weights")).double()
+    weights = {
+        name: view.detach().clone().requires_grad_()
+        for name, view in network.layout.views(flat, network.shapes(ARCHITECTURE)).items()
+    }
+    plain = plain_network(SPACE, ARCHITECTURE).double()
+    for parameter, weight in zip(plain.parameters(), weights.values(), strict=True):
+        parameter.data.copy_(weight.detach())
+    images = torch.from_numpy(named_generator(0, "images").normal(size=(6, 2, 9, 9)))
+    (logits,) = network.forward(weights, images, ARCHITECTURE, by_batch)
+    expected = plain(images)
+    torch.testing.assert_close(logits, expected)
+    logits.square().sum().backward()
+    expected.square().sum().backward()
+    for parameter, weight in zip(plain.parameters(), weights.values(), strict=True):
+        torch.testing.assert_close(weight.grad, parameter.grad)
+
+
+def test_initial_weights_follow_torch_defaults() -> None:
+    network = ElasticResNet(SPACE)
+    views = network.layout.views(network.initial_weights(named_generator(0, "weights")))
+    for name, view in views.items():
+        if name.endswith(".scale"):
+            assert (view == 1).all()
+        elif name.endswith(".shift"):
+            assert (view == 0).all()
+        else:
+            fan_in = np.prod(views["head.weight" if name == "head.bias" else name].shape[1:])
+            bound = 1 / math.sqrt(fan_in)
+            assert view.abs().max() <= bound
+            if view.numel() > 100:
+                assert abs(float(view.mean())) < 0.2 * bound
+                assert abs(float(view.std()) / (bound / math.sqrt(3)) - 1) < 0.15
+
+
+def test_equal_seeds_give_equal_weights() -> None:
+    network = ElasticResNet(SPACE)
+    one, same, other = (network.initial_weights(named_generator(seed, "weights")) for seed in (0, 0, 1))
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)

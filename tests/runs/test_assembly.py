@@ -1,0 +1,88 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedfeast.errors import InvalidInput
+from fedfeast.runs import load_recipe
+from fedfeast.runs.assembly import Federation, assemble
+
+
+def build(**settings: Any) -> Federation:
+    return assemble(load_recipe("digits", {key.replace("__", "."): value for key, value in settings.items()}))
+
+
+def test_the_digits_federation() -> None:
+    federation = build()
+    assert len(federation.clients) == len(federation.participants) == 40
+    assert len(federation.method.operating_points()) >= 6
+    sizes = [client.num_examples for client in federation.clients]
+    assert sum(sizes) == len(federation.examples.pool)
+    assert min(sizes) >= 1
+    held = len(federation.validation.test) + len(federation.validation.calibration)
+    assert sum(sizes) + held + len(federation.test.test) == 1797
+    assert np.corrcoef(federation.population.budgets_macs.clip(max=5e6), sizes)[0, 1] > 0.9
+
+
+def test_server_held_and_test_examples_are_disjoint_from_the_clients() -> None:
+    federation = build()
+    sets = [
+        federation.examples.pool,
+        federation.validation.test,
+        federation.validation.calibration,
+        federation.test.test,
+    ]
+    keys = [{(image.numpy().tobytes(), int(label)) for image, label in zip(e.images, e.labels, strict=True)} for e in sets]
+    for position, one in enumerate(keys):
+        for other in keys[position + 1 :]:
+            assert one.isdisjoint(other)
+
+
+def test_seeds_change_the_population_and_the_partition() -> None:
+    one, same, other = build(), build(), build(seed=1)
+    assert np.array_equal(one.partition.shards.order, same.partition.shards.order)
+    assert not np.array_equal(one.partition.shards.order, other.partition.shards.order)
+    assert not np.array_equal(one.population.budgets_macs, other.population.budgets_macs)
+
+
+def test_budgets_from_a_fleets_file(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.csv"
+    path.write_text("name,budget_macs\nphone,2e5\nlaptop,6e6\n")
+    federation = build(population__source="file", population__file=str(path))
+    assert [client.name for client in federation.clients] == ["phone", "laptop"]
+    assert federation.clients[1].num_examples > federation.clients[0].num_examples
+
+
+def test_a_budget_below_the_smallest_variant_is_an_error_by_default() -> None:
+    with pytest.raises(InvalidInput, match=r"budget of 100000 MACs, below the smallest variant's 128320"):
+        build(population__least_macs=1e5)
+
+
+def test_or_its_client_is_excluded_when_asked() -> None:
+    federation = build(population__least_macs=1e5, population__below_smallest="exclude")
+    budgets = federation.population.budgets_macs
+    assert federation.participants == tuple(np.flatnonzero(budgets >= 128_320).tolist())
+    assert 0 < len(federation.participants) < 40
+    assert federation.client_table()["participates"].count(0) == 40 - len(federation.participants)
+
+
+def test_nobody_left_is_an_error() -> None:
+    with pytest.raises(InvalidInput, match="no client can afford"):
+        build(population__least_macs=1e5, population__greatest_macs=1.1e5, population__below_smallest="exclude")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"population__num_clients": 2000}, "2000 clients with at least 1 examples each need 2000, but there are"),
+        ({"data__validation_examples": 1500}, "do not fit"),
+        ({"variants__cache": "cifar100-56"}, "not in the network's space"),
+        ({"variants__cache": "digits-9"}, "neither a file nor one of"),
+        ({"data__name": "cifar100", "data__folder": "/nowhere"}, "cifar100 needs the file /nowhere/cifar-100-python/train"),
+        ({"population__source": "zipf", "population__least_macs": 2e7}, "range from 20000000.0 to 12000000.0"),
+    ],
+)
+def test_bad_input(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        build(**settings)

@@ -1,0 +1,84 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from fedfeast.errors import InvalidInput
+from fedfeast.evaluation import Curve, CurvePoint
+from fedfeast.runs import load_recipe
+from fedfeast.runs.folder import RunFolder
+
+RECIPE = load_recipe("digits")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path / "run", RECIPE, threads=1, device="cpu")
+
+
+def test_a_new_run_describes_itself(folder: RunFolder) -> None:
+    assert folder.recipe() == RECIPE
+    environment = folder.environment()
+    assert environment["threads"] == 1
+    assert environment["libraries"]["torch"]
+    assert environment["processor"]
+
+
+def test_the_same_recipe_reopens_the_run_and_keeps_its_environment(folder: RunFolder) -> None:
+    again = RunFolder.create(folder.path, RECIPE, threads=2, device="cpu")
+    assert again.environment()["threads"] == 1
+
+
+def test_another_recipe_is_refused_and_nothing_is_lost(folder: RunFolder) -> None:
+    before = (folder.path / "recipe.toml").read_text()
+    other = load_recipe("digits", {"training.rounds": 3})
+    with pytest.raises(InvalidInput, match="holds another run .*training.rounds is 80 there and 3 here"):
+        RunFolder.create(folder.path, other, threads=1, device="cpu")
+    assert (folder.path / "recipe.toml").read_text() == before
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(InvalidInput, match="holds other files and no run"):
+        RunFolder.create(tmp_path, RECIPE, threads=1, device="cpu")
+    with pytest.raises(InvalidInput, match="is a file"):
+        RunFolder.create(tmp_path / "letter.txt", RECIPE, threads=1, device="cpu")
+    assert [file.name for file in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def test_opening_a_folder_that_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="is no run folder"):
+        RunFolder.open(tmp_path)
+
+
+def test_metrics_are_cut_back_to_a_checkpoint(folder: RunFolder) -> None:
+    folder.cut_metrics(0)
+    size = folder.append_metrics({"round": 1})
+    folder.append_metrics({"round": 2})
+    assert [row["round"] for row in folder.metrics()] == [1, 2]
+    folder.cut_metrics(size)
+    assert [row["round"] for row in folder.metrics()] == [1]
+
+
+def test_two_trainings_in_one_folder_are_refused(folder: RunFolder) -> None:
+    with (
+        folder.locked(),
+        pytest.raises(InvalidInput, match="another process is training"),
+        RunFolder.open(folder.path).locked(),
+    ):
+        pass
+
+
+def test_summary_and_curve(folder: RunFolder) -> None:
+    with pytest.raises(InvalidInput, match="has no summary yet"):
+        folder.summary()
+    curve = Curve((CurvePoint("1k", 1000, 10, 0.5), CurvePoint("2k", 2000, 20, 0.75)))
+    folder.write_summary({"population_score": 0.6}, curve)
+    assert folder.curve() == curve
+    assert json.loads((folder.path / "summary.json").read_text())["population_score"] == 0.6
+    assert (folder.path / "curve.csv").read_text().splitlines()[1] == "1k,1000,10,0.5"
+
+
+def test_clients_table(folder: RunFolder) -> None:
+    folder.write_clients({"name": ["a", "b"], "budget_macs": [1.5, 2e9]})
+    assert folder.budgets_macs().tolist() == [1.5, 2e9]

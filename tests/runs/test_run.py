@@ -1,0 +1,60 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedfeast
+from fedfeast.errors import InvalidInput
+
+SHORT: dict[str, Any] = {
+    "training.rounds": 2,
+    "training.clients_per_round": 3,
+    "evaluation.every_rounds": 1,
+    "engine.threads": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> fedfeast.Run:
+    return fedfeast.train("digits", out=tmp_path_factory.mktemp("runs") / "feast", settings=SHORT)
+
+
+def test_evaluate_repeats_the_curve_of_training(run: fedfeast.Run) -> None:
+    trained = run.curve
+    (run.folder.path / "summary.json").unlink()
+    assert fedfeast.evaluate(run.folder.path) == trained
+    assert run.curve == trained
+
+
+def test_a_finished_run_is_not_trained_again(run: fedfeast.Run) -> None:
+    before = {file: file.stat().st_mtime_ns for file in (run.folder.path / "checkpoints").iterdir()}
+    fedfeast.train("digits", out=run.folder.path, settings=SHORT)
+    assert {file: file.stat().st_mtime_ns for file in (run.folder.path / "checkpoints").iterdir()} == before
+
+
+def test_client_wins_between_two_methods(run: fedfeast.Run, tmp_path: Path) -> None:
+    other = fedfeast.train("digits", out=tmp_path / "fedavg", settings={**SHORT, "method": {"name": "fedavg"}})
+    wins, losses = run.client_wins(other), other.client_wins(run)
+    assert wins.wins + wins.ties + wins.losses == 40
+    assert (wins.wins, wins.ties, wins.losses) == (losses.losses, losses.ties, losses.wins)
+
+
+def test_client_wins_need_the_same_clients(run: fedfeast.Run, tmp_path: Path) -> None:
+    other = fedfeast.train("digits", out=tmp_path / "other", settings={**SHORT, "seed": 1, "training.rounds": 1})
+    with pytest.raises(InvalidInput, match="different populations"):
+        run.client_wins(other)
+
+
+def test_unserved_clients_count_as_zero(tmp_path: Path) -> None:
+    settings = {**SHORT, "method": {"name": "fedavg", "max_macs": 1.2e6}}
+    partial = fedfeast.train("digits", out=tmp_path / "partial", settings=settings)
+    summary = partial.summary
+    assert 0 < summary["served_share"] < 1
+    assert summary["population_score"] == pytest.approx(summary["served_share"] * partial.curve.points[0].accuracy)
+    assert summary["participating_clients"] == round(40 * summary["served_share"])
+
+
+def test_evaluating_before_anything_was_validated(tmp_path: Path) -> None:
+    started = fedfeast.Run.create("digits", tmp_path / "started", SHORT)
+    with pytest.raises(InvalidInput, match="no validated round yet"):
+        started.evaluate()

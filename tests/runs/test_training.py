@@ -1,0 +1,93 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedfeast.errors import InvalidInput
+from fedfeast.runs import Interrupted, Run
+from fedfeast.runs.training import Silent, learning_rate
+
+SHORT = {
+    "training.rounds": 4,
+    "training.clients_per_round": 3,
+    "evaluation.every_rounds": 2,
+    "checkpoint.every_rounds": 2,
+    "engine.threads": 1,
+}
+
+
+def final_weights(run: Run) -> torch.Tensor:
+    state, _ = run.folder.checkpoints.load_latest()
+    assert state is not None
+    assert state.finished_rounds == run.recipe.training.rounds
+    return state.flat
+
+
+class StopAfter(Silent):
+    def __init__(self, rounds: int) -> None:
+        self.rounds = rounds
+
+    def on_round(self, row: dict[str, Any]) -> None:
+        if row["round"] == self.rounds:
+            raise KeyboardInterrupt
+
+
+def test_the_cosine_starts_at_the_rate_and_ends_near_zero() -> None:
+    assert learning_rate(0.1, "cosine", 0, 4000) == 0.1
+    assert learning_rate(0.1, "cosine", 2000, 4000) == pytest.approx(0.05)
+    assert learning_rate(0.1, "cosine", 3999, 4000) < 1e-6
+    assert learning_rate(0.1, "constant", 3999, 4000) == 0.1
+
+
+def test_a_run_leaves_a_full_record(tmp_path: Path) -> None:
+    run = Run.create("digits", tmp_path / "run", SHORT).train()
+    rows = run.folder.metrics()
+    assert [row["round"] for row in rows] == [1, 2, 3, 4]
+    assert ["validation_score" in row for row in rows] == [False, True, False, True]
+    assert all(len(row["clients"]) == 3 and row["payload_parameters"] > 0 for row in rows)
+    summary = run.summary
+    assert summary["validation_score"] == max(row.get("validation_score", 0) for row in rows)
+    assert summary["traffic"]["reduction"] > 1
+    assert summary["population_score"] == pytest.approx(run.population_score)
+    assert len(summary["curve"]) == 8
+    assert (run.folder.path / "clients.csv").is_file()
+
+
+def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    unbroken = Run.create("digits", tmp_path / "unbroken", SHORT).train()
+    with pytest.raises(Interrupted, match="after round 3"):
+        Run.create("digits", tmp_path / "broken", SHORT).train(StopAfter(3))
+    broken = Run.create("digits", tmp_path / "broken", SHORT).train()
+    assert torch.equal(final_weights(unbroken), final_weights(broken))
+    assert broken.curve == unbroken.curve
+    assert [row["losses"] for row in broken.folder.metrics()] == [row["losses"] for row in unbroken.folder.metrics()]
+
+
+def test_a_damaged_checkpoint_costs_rounds_but_not_the_result(tmp_path: Path) -> None:
+    unbroken = Run.create("digits", tmp_path / "unbroken", SHORT).train()
+    with pytest.raises(Interrupted):
+        Run.create("digits", tmp_path / "broken", SHORT).train(StopAfter(3))
+    newest = tmp_path / "broken" / "checkpoints" / "round-000003.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-10])
+    told: list[tuple[int, list[str]]] = []
+
+    class Listener(Silent):
+        def on_start(self, finished_rounds: int, total_rounds: int, damaged: Any) -> None:
+            told.append((finished_rounds, list(damaged)))
+
+    broken = Run.create("digits", tmp_path / "broken", SHORT).train(Listener())
+    assert told == [(2, ["round-000003.safetensors"])]
+    assert torch.equal(final_weights(unbroken), final_weights(broken))
+    assert [row["round"] for row in broken.folder.metrics()] == [1, 2, 3, 4]
+
+
+def test_divergence_is_said_and_the_last_checkpoint_stays(tmp_path: Path) -> None:
+    settings = {**SHORT, "training.learning_rate": 1e30, "training.schedule": "constant"}
+    with pytest.raises(InvalidInput, match=r"diverged in round 1 .* lower training.learning_rate = 1e\+30"):
+        Run.create("digits", tmp_path / "run", settings).train()
+
+
+def test_float64_is_a_precision_of_the_engine(tmp_path: Path) -> None:
+    run = Run.create("digits", tmp_path / "run", {**SHORT, "training.rounds": 1, "engine.precision": "float64"}).train()
+    assert final_weights(run).dtype == torch.float64
