@@ -1,7 +1,7 @@
 """The eager engine's round against a bare PyTorch loop that does the same passes on the same batches.
 
-The bare loop has one plain nn.Module per variant, torch.optim.SGD and clip_grad_norm_, and no server at all: no routing, no
-slices, no aggregation. Both are timed by turns in one process; the figure is the ratio of the medians.
+The bare loop has one plain nn.Module per variant, torch.optim.SGD and clip_grad_norm_, and no server at all: no
+routing, no slices, no aggregation. Both are timed by turns in one process; the figure is the ratio of the medians.
 """
 
 import argparse
@@ -56,7 +56,10 @@ def plain_network(space: SearchSpace, architecture: Architecture) -> nn.Module:
 
 
 def bare_round(
-    federation: Federation, assignments: list[Assignment], modules: dict[Hashable, nn.Module], round_index: int
+    federation: Federation,
+    assignments: list[Assignment],
+    modules: dict[Hashable, nn.Module],
+    round_index: int,
 ) -> None:
     """Train every client's passes with plain modules; nothing is sent or merged."""
     method, preparation, training = federation.method, federation.preparation, federation.recipe.training
@@ -74,7 +77,7 @@ def bare_round(
             carried = None
             for one, module in zip(passes, active, strict=True):
                 loss, carried = method.loss(one.role, (module(batch.images),), batch, carried)
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(parameters, training.clip_norm)
             optimiser.step()
 

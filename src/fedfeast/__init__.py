@@ -22,7 +22,7 @@ _PUBLIC = {
     "load_recipe": "fedfeast.runs",
     "train": "fedfeast.runs",
 }
-__all__ = list(_PUBLIC)  # noqa: PLE0605
+__all__ = list(_PUBLIC)
 
 
 def __getattr__(name: str) -> Any:

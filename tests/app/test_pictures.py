@@ -17,7 +17,12 @@ def test_curves_of_several_runs_in_one_picture(tmp_path: Path) -> None:
         runs.append(Run(folder))
     draw_curves(runs, tmp_path / "curve.svg")
     text = (tmp_path / "curve.svg").read_text()
-    for label in ("digits, one: population score 41.7 %", "digits, two", "test accuracy (%)", "MACs per example"):
+    for label in (
+        "digits, one: population score 41.7 %",
+        "digits, two",
+        "test accuracy (%)",
+        "MACs per example",
+    ):
         assert label in text
     draw_curves(runs[:1], tmp_path / "curve.png")
     with Image.open(tmp_path / "curve.png") as picture:

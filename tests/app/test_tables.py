@@ -22,13 +22,25 @@ def test_the_table_says_who_is_served_by_what(tmp_path: Path) -> None:
         "served_share": 0.75,
         "clients": 4,
         "training_seconds": 1.0,
+        "partition": {"smallest_shard": 3, "largest_shard": 9, "share_correlation": 0.9876, "moved_examples": 2},
         "traffic": {"reduction": 3.5, "mean_payload_parameters": 100.0, "supernet_parameters": 350},
     }
     folder.write_summary(numbers, curve)
     stream = io.StringIO()
     print_summary(Run(folder), Path("curve.png"), ClientWins(3, 1, 0), Console(file=stream, width=110))
     text = stream.getvalue()
-    for part in ("12,345", "50.00 %", "43.75 %", "75.0 %; the others count as 0 %", "3.50x", "3 better, 1 equal", "curve.png"):
+    for part in (
+        "12,345",
+        "50.00 %",
+        "43.75 %",
+        "75.0 %; the others count as 0 %",
+        "3.50x",
+        "3 to 9 examples",
+        "0.988 correlated",
+        "2 examples moved",
+        "3 better, 1 equal",
+        "curve.png",
+    ):
         assert part in text
     rows = [line.split("│") for line in text.splitlines() if "%" in line and "│" in line]
     assert [row[5].strip() for row in rows] == ["2", "1"]

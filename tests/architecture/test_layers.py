@@ -33,7 +33,9 @@ def imported_parts(path: Path) -> set[str]:
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            names = [f"{node.module}.{alias.name}" if node.module == "fedfeast" else str(node.module) for alias in node.names]
+            names = [
+                f"{node.module}.{alias.name}" if node.module == "fedfeast" else str(node.module) for alias in node.names
+            ]
         parts |= {name.split(".")[1] for name in names if name.startswith("fedfeast.")}
     return parts
 

@@ -17,7 +17,11 @@ def write_cifar100(root: Path, examples: int = 20) -> np.ndarray:
     generator = named_generator(0, "cifar")
     pixels = generator.integers(0, 256, (examples, 3072), dtype=np.uint8)
     for name in ("train", "test"):
-        content = {b"data": pixels, b"fine_labels": [i % 100 for i in range(examples)], b"coarse_labels": [0] * examples}
+        content = {
+            b"data": pixels,
+            b"fine_labels": [i % 100 for i in range(examples)],
+            b"coarse_labels": [0] * examples,
+        }
         (folder / name).write_bytes(pickle.dumps(content, protocol=2))
     return pixels
 
@@ -65,7 +69,9 @@ def test_cifar10_joins_its_five_batches(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_says_which_and_where(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=rf"needs the file {tmp_path}/cifar-100-python/train: unpack .* into {tmp_path}"):
+    with pytest.raises(
+        InvalidInput, match=rf"needs the file {tmp_path}/cifar-100-python/train: unpack .* into {tmp_path}"
+    ):
         load_dataset("cifar100", str(tmp_path))
 
 

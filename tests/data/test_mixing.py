@@ -1,64 +1,125 @@
+"""Mixup and CutMix by turns."""
+
 import numpy as np
+import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from fedfeast.data.mixing import Mixing, apply_mixing, draw_mixing, mixed_labels
-from fedfeast.randomness import named_generator
-
-SIZE = (6, 5)
-
-
-def images(steps: int, batch: int) -> torch.Tensor:
-    return torch.from_numpy(named_generator(0, "images").normal(size=(steps, batch, 2, *SIZE)))
+from fedfeast.data.mixing import Mixing, MixPlan, apply_mixing, draw_mixing, mixed_labels
+from fedfeast.errors import InvalidInput
 
 
-def test_without_mixing_everything_stays() -> None:
-    plan = draw_mixing(None, 3, 4, SIZE, named_generator(0))
-    assert torch.equal(apply_mixing(images(3, 4), plan), images(3, 4))
-    assert plan.shares.tolist() == [1.0] * 3
-    labels = torch.arange(12).reshape(3, 4)
-    assert all(torch.equal(part, labels) for part in mixed_labels(labels, plan))
+def plan_of_one(is_cutmix: bool, lam: float, partners: list[int], box: list[int]) -> MixPlan:
+    return MixPlan(np.array([is_cutmix]), np.array([lam]), np.array([partners]), np.array([box]))
 
 
-def test_mixup_and_cutmix_by_turns() -> None:
-    for first_turn in (0, 1):
-        plan = draw_mixing(Mixing(), 6, 4, SIZE, named_generator(0), first_turn)
-        assert plan.is_cutmix.tolist() == [bool((step + first_turn) % 2) for step in range(6)]
+@given(seed=st.integers(0, 10_000), height=st.integers(1, 40), width=st.integers(1, 40))
+def test_cutmix_lambda_is_the_exact_share_of_pixels_kept(seed: int, height: int, width: int) -> None:
+    plan = draw_mixing(Mixing(), 5, 2, (height, width), np.random.default_rng(seed), first_turn=1)
+    plan = plan.select(slice(0, 5, 2))  # the CutMix turns
+    assert plan.is_cutmix.all()
+    swapped = MixPlan(plan.is_cutmix, plan.lambdas, np.tile([1, 0], (3, 1)), plan.boxes)
+    images = torch.tensor([1.0, 0.0]).view(1, 2, 1, 1, 1).expand(3, 2, 1, height, width)
+    kept = apply_mixing(images, swapped)[:, 0].double().mean(dim=(1, 2, 3)).numpy()
+    assert np.allclose(kept, plan.lambdas, rtol=0, atol=1e-6)
+    assert ((plan.lambdas >= 0) & (plan.lambdas <= 1)).all()
 
 
-def test_every_pixel_comes_from_the_right_place() -> None:
-    plan = draw_mixing(Mixing(), 40, 5, SIZE, named_generator(0))
-    before, after = images(40, 5), apply_mixing(images(40, 5), plan)
-    for step in range(40):
-        partners = before[step, plan.partners[step]]
-        if not plan.is_cutmix[step]:
-            expected = plan.shares[step] * before[step] + (1 - plan.shares[step]) * partners
-            torch.testing.assert_close(after[step], expected)
-            continue
-        top, bottom, left, right = plan.boxes[step]
-        expected = before[step].clone()
-        expected[:, :, top:bottom, left:right] = partners[:, :, top:bottom, left:right]
-        assert torch.equal(after[step], expected)
-        kept = 1 - (bottom - top) * (right - left) / 30
-        assert plan.shares[step] == kept
+def test_mixup_is_the_weighted_sum() -> None:
+    images = torch.tensor([1.0, 2.0, 4.0]).view(1, 3, 1, 1, 1).expand(1, 3, 1, 2, 2)
+    mixed = apply_mixing(images, plan_of_one(False, 0.75, [1, 2, 0], [0, 0, 0, 0]))
+    assert mixed.shape == images.shape
+    assert mixed[0, :, 0, 0, 0].tolist() == [1.25, 2.5, 3.25]
+    assert torch.equal(mixed, mixed[..., :1, :1].expand_as(mixed))
 
 
-def test_boxes_have_the_drawn_area_before_the_edge_cuts_them() -> None:
-    plan = draw_mixing(Mixing(), 4000, 2, (32, 32), named_generator(0), first_turn=0)
-    cut = plan.is_cutmix
-    assert 0.5 < plan.shares[cut].mean() < 0.75, "cut boxes keep more than the uniform share's half"
-    assert abs(plan.shares[~cut].mean() - 0.5) < 0.03
+def test_cutmix_pastes_the_box_of_the_partner() -> None:
+    images = torch.arange(2 * 2 * 2 * 3, dtype=torch.float32).view(1, 2, 2, 2, 3)
+    mixed = apply_mixing(images, plan_of_one(True, 4 / 6, [1, 0], [0, 1, 1, 3]))
+    expected = images.clone()
+    expected[:, :, :, 0:1, 1:3] = images.flip(1)[:, :, :, 0:1, 1:3]
+    assert torch.equal(mixed, expected)
 
 
-def test_partners_are_permutations_and_label_the_second_half() -> None:
-    plan = draw_mixing(Mixing(), 10, 7, SIZE, named_generator(0))
-    assert all(sorted(row) == list(range(7)) for row in plan.partners.tolist())
-    labels = torch.from_numpy(named_generator(0, "labels").integers(0, 9, (10, 7)))
-    own, partners = mixed_labels(labels, plan)
-    assert torch.equal(own, labels)
-    assert np.array_equal(partners.numpy(), np.take_along_axis(labels.numpy(), plan.partners, axis=1))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_steps_together_equal_steps_alone(dtype: torch.dtype) -> None:
+    images = torch.from_numpy(np.random.default_rng(0).normal(size=(6, 4, 3, 8, 10))).to(dtype)
+    plan = draw_mixing(Mixing(), 6, 4, (8, 10), np.random.default_rng(1))
+    together = apply_mixing(images, plan)
+    parts = [slice(step, step + 1) for step in range(6)]
+    assert together.dtype == dtype
+    assert torch.equal(together, torch.cat([apply_mixing(images[part], plan.select(part)) for part in parts]))
 
 
-def test_a_selected_range_is_the_same_as_the_whole() -> None:
-    plan = draw_mixing(Mixing(), 10, 7, SIZE, named_generator(0))
-    whole = apply_mixing(images(10, 7), plan)
-    assert torch.equal(apply_mixing(images(10, 7)[3:6], plan.select(slice(3, 6))), whole[3:6])
+def test_turns_alternate_from_the_first_turn() -> None:
+    def kinds(steps: int, first_turn: int) -> list[bool]:
+        plan = draw_mixing(Mixing(), steps, 2, (8, 8), np.random.default_rng(0), first_turn)
+        return [bool(kind) for kind in plan.is_cutmix]
+
+    assert kinds(4, 0) == [False, True, False, True]
+    assert kinds(3, 5) == [True, False, True]
+    assert [kinds(1, round_index)[0] for round_index in range(4)] == [False, True, False, True]
+
+
+def test_mixup_steps_have_empty_boxes_and_partners_are_permutations() -> None:
+    plan = draw_mixing(Mixing(), 30, 16, (32, 32), np.random.default_rng(2))
+    assert not plan.boxes[~plan.is_cutmix].any()
+    assert plan.boxes[plan.is_cutmix].any(axis=1).all()
+    assert (np.sort(plan.partners, axis=1) == np.arange(16)).all()
+    assert len(np.unique(plan.partners, axis=0)) > 1
+
+
+def test_boxes_lie_inside_the_image() -> None:
+    plan = draw_mixing(Mixing(), 2_000, 2, (12, 20), np.random.default_rng(3))
+    top, left, bottom, right = plan.boxes.T
+    assert ((top >= 0) & (top <= bottom) & (bottom <= 12)).all()
+    assert ((left >= 0) & (left <= right) & (right <= 20)).all()
+
+
+def test_beta_sets_how_strongly_images_mix() -> None:
+    plan = draw_mixing(Mixing(0.01, 1_000.0), 2_000, 2, (32, 32), np.random.default_rng(4))
+    mixup, cutmix = plan.lambdas[~plan.is_cutmix], plan.lambdas[plan.is_cutmix]
+    assert np.mean(np.minimum(mixup, 1 - mixup) < 0.01) > 0.9  # nearly always one image alone
+    assert cutmix.min() > 0.48  # at most half the area, less where the box is clipped
+
+
+def test_no_mixing_is_the_identity() -> None:
+    plan = draw_mixing(None, 3, 4, (8, 8), np.random.default_rng(5))
+    images = torch.from_numpy(np.random.default_rng(6).normal(size=(3, 4, 1, 8, 8)))
+    labels = torch.arange(12).view(3, 4)
+    assert (plan.lambdas == 1).all()
+    assert torch.equal(apply_mixing(images, plan), images)
+    assert all(torch.equal(either, labels) for either in mixed_labels(labels, plan))
+
+
+def test_labels_follow_the_partners() -> None:
+    plan = MixPlan(np.zeros(2, bool), np.ones(2), np.array([[2, 0, 1], [0, 2, 1]]), np.zeros((2, 4), np.int64))
+    labels = torch.tensor([[7, 8, 9], [4, 5, 6]])
+    labels_a, labels_b = mixed_labels(labels, plan)
+    assert torch.equal(labels_a, labels)
+    assert labels_b.tolist() == [[9, 7, 8], [4, 6, 5]]
+
+
+@pytest.mark.parametrize("mixing", [Mixing(mixup_beta=0), Mixing(cutmix_beta=-1), Mixing(float("nan"), 1)])
+def test_beta_must_be_positive(mixing: Mixing) -> None:
+    with pytest.raises(InvalidInput, match="beta is"):
+        draw_mixing(mixing, 2, 2, (8, 8), np.random.default_rng(0))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+def test_a_gpu_gives_the_same_mix_without_waiting_for_it() -> None:
+    images = torch.from_numpy(np.random.default_rng(0).normal(size=(6, 16, 3, 32, 32))).float()
+    labels = torch.arange(96).view(6, 16)
+    plan = draw_mixing(Mixing(), 6, 16, (32, 32), np.random.default_rng(1))
+    images_on_gpu, labels_on_gpu = images.cuda(), labels.cuda()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        mixed = apply_mixing(images_on_gpu, plan)
+        partner_labels = mixed_labels(labels_on_gpu, plan)[1]
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert torch.equal(mixed.cpu(), apply_mixing(images, plan))
+    assert torch.equal(partner_labels.cpu(), mixed_labels(labels, plan)[1])

@@ -65,7 +65,7 @@ def plainly_trained(method: Feast, flat: torch.Tensor, sgd: LocalSgd, rate: floa
             outputs = NETWORK.forward(weights, batch.images, one_pass.architecture, by_batch)  # type: ignore[arg-type]
             loss, carried = method.loss(one_pass.role, outputs, batch, carried)
             total = total + loss
-        total.backward()
+        total.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_([parameter], sgd.clip_norm)
         optimiser.step()
     return parameter.detach()

@@ -7,7 +7,9 @@ from fedfeast.federation import OperatingPoint
 
 def curve(*accuracies: float) -> Curve:
     return Curve(
-        tuple(CurvePoint(str(macs), macs, 1, accuracy) for macs, accuracy in zip((10, 20, 40), accuracies, strict=False))
+        tuple(
+            CurvePoint(str(macs), macs, 1, accuracy) for macs, accuracy in zip((10, 20, 40), accuracies, strict=False)
+        )
     )
 
 

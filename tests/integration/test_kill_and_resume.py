@@ -21,7 +21,15 @@ SETTINGS = {
 
 
 def command(out: Path) -> list[str]:
-    words = [sys.executable, "-c", "from fedfeast.app.cli import main; main()", "train", "digits", "--out", str(out)]
+    words = [
+        sys.executable,
+        "-c",
+        "from fedfeast.app.cli import main; main()",
+        "train",
+        "digits",
+        "--out",
+        str(out),
+    ]
     for key, value in SETTINGS.items():
         words += ["--set", f"{key}={value}"]
     return words

@@ -88,7 +88,9 @@ def test_the_losses_of_equation_8_on_hand_made_logits() -> None:
 
     uneven = torch.tensor([[math.log(3.0), math.log(1.0)]])
     loss, _ = method.loss("student", (uneven,), batch(), carried)
-    expected = 0.75 * (-0.5 * math.log(0.75) - 0.5 * math.log(0.25)) + 0.25 * (-0.8 * math.log(0.75) - 0.2 * math.log(0.25))
+    expected = 0.75 * (-0.5 * math.log(0.75) - 0.5 * math.log(0.25)) + 0.25 * (
+        -0.8 * math.log(0.75) - 0.2 * math.log(0.25)
+    )
     assert math.isclose(float(loss), expected, rel_tol=1e-6)
 
 

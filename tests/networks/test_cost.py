@@ -54,7 +54,11 @@ def random_architecture(space: SearchSpace, *name: str | int) -> Architecture:
 @pytest.mark.parametrize("draw", range(6))
 @pytest.mark.parametrize(
     "space",
-    [PAPER, replace(PAPER, image_size=64, stem_stride=2, classes=200), replace(PAPER, image_size=15, image_channels=1)],
+    [
+        PAPER,
+        replace(PAPER, image_size=64, stem_stride=2, classes=200),
+        replace(PAPER, image_size=15, image_channels=1),
+    ],
     ids=["paper", "tiny", "odd"],
 )
 def test_cost_equals_the_network_itself(space: SearchSpace, draw: int) -> None:

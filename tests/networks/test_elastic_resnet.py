@@ -74,7 +74,7 @@ def test_forward_and_gradient_equal_plain_torch_layers() -> None:
     (logits,) = network.forward(weights, images, ARCHITECTURE, by_batch)
     expected = plain(images)
     torch.testing.assert_close(logits, expected)
-    logits.square().sum().backward()
+    logits.square().sum().backward()  # type: ignore[no-untyped-call]
     expected.square().sum().backward()
     for parameter, weight in zip(plain.parameters(), weights.values(), strict=True):
         torch.testing.assert_close(weight.grad, parameter.grad)

@@ -10,7 +10,8 @@ PAPER = SearchSpace()
 
 
 @pytest.mark.parametrize(
-    ("channels", "rounded"), [(6.4, 8), (12, 16), (11, 16), (12.8, 16), (19.2, 24), (4, 8), (25.6, 24), (51.2, 48)]
+    ("channels", "rounded"),
+    [(6.4, 8), (12, 16), (11, 16), (12.8, 16), (19.2, 24), (4, 8), (25.6, 24), (51.2, 48)],
 )
 def test_round_channels(channels: float, rounded: int) -> None:
     assert round_channels(channels) == rounded

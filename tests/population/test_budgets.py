@@ -71,9 +71,7 @@ def test_zipf_population_uses_as_many_ranks_as_clients_by_default() -> None:
     drawn = zipf_population(30, named_generator(1, "population"))
     ranks = zipf_ranks(30, 1.2, 30, named_generator(1, "population"))
     np.testing.assert_array_equal(drawn.budgets_macs, ranks_to_budgets(ranks, 30, 25e6, 1500e6))
-    narrow = zipf_population(
-        30, named_generator(1, "population"), num_ranks=2, least_macs=1e6, greatest_macs=2e6
-    )
+    narrow = zipf_population(30, named_generator(1, "population"), num_ranks=2, least_macs=1e6, greatest_macs=2e6)
     assert set(narrow.budgets_macs) == {1e6, 2e6}
 
 
@@ -84,9 +82,7 @@ def test_the_same_generator_gives_the_same_population() -> None:
     assert not np.array_equal(first.budgets_macs, other.budgets_macs)
 
 
-@pytest.mark.parametrize(
-    ("num_clients", "last"), [(1, "client-000"), (1000, "client-999"), (1001, "client-1000")]
-)
+@pytest.mark.parametrize(("num_clients", "last"), [(1, "client-000"), (1000, "client-999"), (1001, "client-1000")])
 def test_default_names_have_enough_digits(num_clients: int, last: str) -> None:
     names = Population(np.full(num_clients, 1e6)).names
     assert names[-1] == last
@@ -135,9 +131,7 @@ def test_a_wrong_cap_is_refused(cap_macs: float) -> None:
         (5, 1.2, 0, "number of ranks is 0"),
     ],
 )
-def test_wrong_zipf_arguments_are_refused(
-    num_clients: int, exponent: float, num_ranks: int, message: str
-) -> None:
+def test_wrong_zipf_arguments_are_refused(num_clients: int, exponent: float, num_ranks: int, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         zipf_population(num_clients, named_generator(0), exponent=exponent, num_ranks=num_ranks)
 

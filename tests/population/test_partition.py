@@ -110,9 +110,7 @@ def test_a_tiny_precision_gives_one_winner_by_its_share(precision: float) -> Non
 
 
 def test_a_precision_beyond_logarithms_gives_the_shares() -> None:
-    np.testing.assert_allclose(
-        draw_proportions(np.array([0.0, 0.5, 0.5]), 5e-324, named_generator(0)), [0, 0.5, 0.5]
-    )
+    np.testing.assert_allclose(draw_proportions(np.array([0.0, 0.5, 0.5]), 5e-324, named_generator(0)), [0, 0.5, 0.5])
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 1.5, 3.0])
@@ -164,9 +162,7 @@ def test_a_full_client_receives_nothing_of_later_classes(gamma: float) -> None:
 
 def test_which_examples_of_a_class_a_client_receives_is_drawn() -> None:
     labels, shares = np.zeros(10, dtype=np.int64), np.array([0.5, 0.5])
-    firsts = [
-        partition_by_budget(labels, shares, 1e30, named_generator(seed)).shards[0] for seed in range(40)
-    ]
+    firsts = [partition_by_budget(labels, shares, 1e30, named_generator(seed)).shards[0] for seed in range(40)]
     assert {len(first) for first in firsts} == {5}
     assert set(np.concatenate(firsts).tolist()) == set(range(10))
 
@@ -176,15 +172,11 @@ def test_a_huge_alpha_fills_every_cap_exactly() -> None:
     shares = np.array([0.1, 0.2, 0.3, 0.4])
     partition = partition_by_budget(labels, shares, 1e30, named_generator(0))
     assert partition.shards.sizes.tolist() == [4, 8, 12, 16]
-    assert [np.bincount(labels[shard]).tolist() for shard in partition.shards] == [
-        [n] * 4 for n in (1, 2, 3, 4)
-    ]
+    assert [np.bincount(labels[shard]).tolist() for shard in partition.shards] == [[n] * 4 for n in (1, 2, 3, 4)]
 
 
 def test_moves_account_for_every_example_of_a_client_without_share() -> None:
-    partition = partition_by_budget(
-        np.zeros(10, dtype=np.int64), np.array([1.0, 0.0]), 1.0, named_generator(0)
-    )
+    partition = partition_by_budget(np.zeros(10, dtype=np.int64), np.array([1.0, 0.0]), 1.0, named_generator(0))
     assert partition.moves.tolist() == [[0, 1]]
     assert partition.shards.sizes.tolist() == [9, 1]
     assert partition.report()["greatest_overshoot"] == pytest.approx(0.9)

@@ -30,9 +30,7 @@ def test_shares_sum_to_one_and_never_fall_with_the_budget(
 
 @modest
 @given(st.integers(1, 200), st.floats(0.0, 50.0), st.integers(1, 300), seeds)
-def test_ranks_and_budgets_stay_in_their_ranges(
-    num_clients: int, exponent: float, num_ranks: int, seed: int
-) -> None:
+def test_ranks_and_budgets_stay_in_their_ranges(num_clients: int, exponent: float, num_ranks: int, seed: int) -> None:
     ranks = zipf_ranks(num_clients, exponent, num_ranks, named_generator(seed))
     assert ranks.shape == (num_clients,)
     assert ranks.min() >= 1

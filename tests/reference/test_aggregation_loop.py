@@ -20,9 +20,7 @@ SPACE = SearchSpace(
 )
 
 
-def loop_over_positions(
-    previous: list[float], answers: list[tuple[list[int], list[float], int]]
-) -> list[float]:
+def loop_over_positions(previous: list[float], answers: list[tuple[list[int], list[float], int]]) -> list[float]:
     merged = []
     for position, old in enumerate(previous):
         total, weight = 0.0, 0

@@ -33,7 +33,9 @@ def test_server_held_and_test_examples_are_disjoint_from_the_clients() -> None:
         federation.validation.calibration,
         federation.test.test,
     ]
-    keys = [{(image.numpy().tobytes(), int(label)) for image, label in zip(e.images, e.labels, strict=True)} for e in sets]
+    keys = [
+        {(image.numpy().tobytes(), int(label)) for image, label in zip(e.images, e.labels, strict=True)} for e in sets
+    ]
     for position, one in enumerate(keys):
         for other in keys[position + 1 :]:
             assert one.isdisjoint(other)
@@ -75,12 +77,21 @@ def test_nobody_left_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"population__num_clients": 2000}, "2000 clients with at least 1 examples each need 2000, but there are"),
+        (
+            {"population__num_clients": 2000},
+            "2000 clients with at least 1 examples each need 2000, but there are",
+        ),
         ({"data__validation_examples": 1500}, "do not fit"),
         ({"variants__cache": "cifar100-56"}, "not in the network's space"),
         ({"variants__cache": "digits-9"}, "neither a file nor one of"),
-        ({"data__name": "cifar100", "data__folder": "/nowhere"}, "cifar100 needs the file /nowhere/cifar-100-python/train"),
-        ({"population__source": "zipf", "population__least_macs": 2e7}, "range from 20000000.0 to 12000000.0"),
+        (
+            {"data__name": "cifar100", "data__folder": "/nowhere"},
+            "cifar100 needs the file /nowhere/cifar-100-python/train",
+        ),
+        (
+            {"population__source": "zipf", "population__least_macs": 2e7},
+            "range from 20000000.0 to 12000000.0",
+        ),
     ],
 )
 def test_bad_input(settings: dict[str, Any], message: str) -> None:

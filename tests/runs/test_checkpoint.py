@@ -85,7 +85,7 @@ def test_when_all_are_damaged_nothing_is_overwritten(folder: CheckpointFolder) -
     folder.save(state(1))
     path = folder.folder / "round-000001.safetensors"
     path.write_bytes(b"junk")
-    with pytest.raises(InvalidInput, match="every checkpoint in .* is damaged"):
+    with pytest.raises(InvalidInput, match=r"every checkpoint in .* is damaged"):
         folder.load_latest()
     assert path.read_bytes() == b"junk"
 

@@ -32,7 +32,7 @@ def test_the_same_recipe_reopens_the_run_and_keeps_its_environment(folder: RunFo
 def test_another_recipe_is_refused_and_nothing_is_lost(folder: RunFolder) -> None:
     before = (folder.path / "recipe.toml").read_text()
     other = load_recipe("digits", {"training.rounds": 3})
-    with pytest.raises(InvalidInput, match="holds another run .*training.rounds is 80 there and 3 here"):
+    with pytest.raises(InvalidInput, match=r"holds another run .*training.rounds is 60 there and 3 here"):
         RunFolder.create(folder.path, other, threads=1, device="cpu")
     assert (folder.path / "recipe.toml").read_text() == before
 
@@ -44,6 +44,15 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="is a file"):
         RunFolder.create(tmp_path / "letter.txt", RECIPE, threads=1, device="cpu")
     assert [file.name for file in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def test_a_start_that_was_killed_does_not_block_the_next(folder: RunFolder) -> None:
+    (folder.path / "environment.json").unlink()
+    RunFolder.create(folder.path, RECIPE, threads=3, device="cpu")
+    assert folder.environment()["threads"] == 3
+    (folder.path / "environment.json").unlink()
+    (folder.path / "recipe.toml").rename(folder.path / ".recipe.toml.partial")
+    assert RunFolder.create(folder.path, RECIPE, threads=1, device="cpu").recipe() == RECIPE
 
 
 def test_opening_a_folder_that_is_no_run(tmp_path: Path) -> None:

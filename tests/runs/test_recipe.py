@@ -58,7 +58,9 @@ def test_settings_override_any_field() -> None:
     assert recipe.training.rounds == 5
     assert recipe.settings()["method.rule"] == "local-max"
     assert recipe.network.widths == (0.5, 1.0)
-    assert load_recipe("digits", {"partition.alpha_eff": "none", "partition.alpha_data": 0.2}).partition.alpha_eff is None
+    assert (
+        load_recipe("digits", {"partition.alpha_eff": "none", "partition.alpha_data": 0.2}).partition.alpha_eff is None
+    )
 
 
 @pytest.mark.parametrize(

@@ -76,5 +76,5 @@ def test_a_cache_of_another_space_is_refused() -> None:
 
 
 def test_an_unknown_cache_names_the_known_ones() -> None:
-    with pytest.raises(InvalidInput, match="neither a file nor one of .*cifar100-56"):
+    with pytest.raises(InvalidInput, match=r"neither a file nor one of .*cifar100-56"):
         read_cache("cifar100", PAPER)

@@ -1,5 +1,6 @@
 """Results as tables for people."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,13 @@ from rich.table import Table
 from fedfeast.evaluation import ClientWins
 from fedfeast.methods.served_variants import format_macs
 from fedfeast.runs import Run
+
+
+def _correlation(partition: Mapping[str, float]) -> str:
+    """Say how well realized data shares follow their targets, where targets differ."""
+    if "share_correlation" not in partition:
+        return "equal by design"
+    return f"{partition['share_correlation']:.3f} correlated with their targets"
 
 
 def print_summary(run: Run, picture: Path, wins: ClientWins | None, console: Console) -> None:
@@ -33,11 +41,19 @@ def print_summary(run: Run, picture: Path, wins: ClientWins | None, console: Con
         f"population score   {100 * summary['population_score']:.2f} % "
         f"({summary['clients']} clients, each with the largest variant it affords)",
         f"traffic saved      {traffic['reduction']:.2f}x less than sending the whole supernet "
-        f"({traffic['mean_payload_parameters']:,.0f} of {traffic['supernet_parameters']:,} parameters a client and way)",
+        f"({traffic['mean_payload_parameters']:,.0f} of {traffic['supernet_parameters']:,} parameters a client)",
         f"training time      {summary['training_seconds']:.1f} s; best validated round {summary['best_round']}",
     ]
     if summary["served_share"] < 1:
-        lines.insert(1, f"clients served     {100 * summary['served_share']:.1f} %; the others count as 0 % in the score")
+        lines.insert(
+            1,
+            f"clients served     {100 * summary['served_share']:.1f} %; the others count as 0 % in the score",
+        )
+    shares = summary["partition"]
+    lines.append(
+        f"data               {shares['smallest_shard']} to {shares['largest_shard']} examples a client, "
+        f"shares {_correlation(shares)}; {shares['moved_examples']} examples moved"
+    )
     if wins is not None:
         lines.append(f"client wins        {wins.wins} better, {wins.ties} equal, {wins.losses} worse")
     lines.append(f"picture            {picture}")

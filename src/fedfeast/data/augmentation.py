@@ -1,84 +1,85 @@
-"""Augmentation of images: everything random is drawn first, then applied in batches on any device."""
+"""Random crop, horizontal flip and RandAugment, drawn as a plan and applied to batches of uint8 images."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfeast.data.randaugment import NUM_BINS, RandAugmentPlan, apply_randaugment, draw_randaugment
+from fedfeast.data.randaugment import (
+    RandAugmentPlan,
+    apply_randaugment,
+    draw_randaugment,
+    sample_pixels,
+    send,
+)
 from fedfeast.errors import InvalidInput
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Random crop after zero padding, horizontal flip, then RandAugment(operations, magnitude)."""
+    """What each training image goes through; the defaults leave it as it is."""
 
-    crop_padding: int = 0
+    crop_padding: int = 0  # black pixels added on each side before cropping back to size
     flip: bool = False
-    randaugment: tuple[int, int] = (0, 0)
-
-    def __post_init__(self) -> None:
-        operations, magnitude = self.randaugment
-        if operations < 0 or not 0 <= magnitude < NUM_BINS:
-            raise InvalidInput(
-                f"augmentation.randaugment = {list(self.randaugment)}: give operations of at least 0 "
-                f"and a magnitude from 0 to {NUM_BINS - 1}."
-            )
-        if self.crop_padding < 0:
-            raise InvalidInput(f"augmentation.crop_padding = {self.crop_padding}: give at least 0 pixels.")
+    randaugment: tuple[int, int] | None = None  # operations per image, magnitude bin 0..30
 
 
 @dataclass(frozen=True, eq=False)
 class AugmentationPlan:
-    """The random choices for a number of examples."""
+    """The random choices for a number of examples, drawn before any pixel is touched."""
 
-    crop_padding: int
-    offsets: np.ndarray  # (examples, 2): row and column of the crop in the padded image
-    flips: np.ndarray  # (examples,) bool
-    randaugment: RandAugmentPlan
+    crop_shifts: NDArray[np.int64]  # (examples, 2): rows and columns, -padding..padding
+    flips: NDArray[np.bool_]  # (examples,)
+    randaugment: RandAugmentPlan | None
 
     def select(self, examples: slice) -> "AugmentationPlan":
-        """Return the plan of a range of examples."""
-        return AugmentationPlan(
-            self.crop_padding, self.offsets[examples], self.flips[examples], self.randaugment.select(examples)
-        )
+        """Return the plan of a range of examples, so that a long epoch can be applied in blocks."""
+        randaugment = None if self.randaugment is None else self.randaugment.select(examples)
+        return AugmentationPlan(self.crop_shifts[examples], self.flips[examples], randaugment)
 
 
 def draw_augmentation(
     augmentation: Augmentation, num_examples: int, generator: np.random.Generator
 ) -> AugmentationPlan:
-    """Draw crop, flip and RandAugment of every example."""
-    offsets = generator.integers(0, 2 * augmentation.crop_padding + 1, (num_examples, 2))
-    flips = generator.integers(0, 2, num_examples).astype(bool) & augmentation.flip
-    randaugment = draw_randaugment(num_examples, *augmentation.randaugment, generator)
-    return AugmentationPlan(augmentation.crop_padding, offsets, flips, randaugment)
+    """Draw crop, flip and RandAugment for every example."""
+    padding = augmentation.crop_padding
+    if padding < 0:
+        raise InvalidInput(f"crop_padding is {padding} pixels; give 0 or more.")
+    crop_shifts = generator.integers(-padding, padding, size=(num_examples, 2), endpoint=True)
+    flips = (generator.integers(2, size=num_examples) == 1) & augmentation.flip
+    if augmentation.randaugment is None:
+        return AugmentationPlan(crop_shifts, flips, None)
+    num_ops, magnitude = augmentation.randaugment
+    return AugmentationPlan(crop_shifts, flips, draw_randaugment(num_examples, num_ops, magnitude, generator))
 
 
 def apply_augmentation(images: Tensor, plan: AugmentationPlan) -> Tensor:
-    """Return the augmented uint8 images (examples, channels, height, width)."""
-    if plan.crop_padding or plan.flips.any():
+    """Return the uint8 images (examples, channels, height, width) cropped, flipped and RandAugmented."""
+    assert images.dtype == torch.uint8
+    assert len(images) == len(plan.flips)
+    # Choice: crop and flip come before RandAugment, the order of the reference implementations.
+    if plan.crop_shifts.any() or plan.flips.any():
         images = _crop_and_flip(images, plan)
-    return apply_randaugment(images, plan.randaugment)
+    return images if plan.randaugment is None else apply_randaugment(images, plan.randaugment)
 
 
-def normalise(images: Tensor, mean: tuple[float, ...], deviation: tuple[float, ...], dtype: torch.dtype) -> Tensor:
-    """Return (pixel / 255 - mean) / deviation per channel of uint8 images."""
-    scale, shift = (
-        torch.tensor(values, dtype=dtype, device=images.device)[:, None, None]
-        for values in ([1 / (255 * one) for one in deviation], [-m / d for m, d in zip(mean, deviation, strict=True)])
-    )
-    return images.to(dtype).mul_(scale).add_(shift)
+def normalise(
+    images: Tensor, mean: Sequence[float], std: Sequence[float], dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """Return (pixel / 255 - mean) / std per channel for uint8 images (..., channels, height, width)."""
+    # Below float32 the factors themselves would round by up to half a percent.
+    precision = torch.promote_types(dtype, torch.float32)
+    factors = np.stack((1 / (255 * np.asarray(std)), -np.asarray(mean) / np.asarray(std)))
+    scale, shift = send(factors, images).to(precision)[:, :, None, None]  # each (channels, 1, 1)
+    return images.to(precision).mul_(scale).add_(shift).to(dtype)
 
 
 def _crop_and_flip(images: Tensor, plan: AugmentationPlan) -> Tensor:
-    examples, channels, height, width = images.shape
-    padded = F.pad(images, (plan.crop_padding,) * 4)
-    rows = plan.offsets[:, :1] + np.arange(height)  # (examples, height)
-    columns = plan.offsets[:, 1:] + np.arange(width)  # (examples, width)
-    columns[plan.flips] = columns[plan.flips, ::-1]
-    sources = rows[:, :, None] * padded.shape[3] + columns[:, None, :]  # (examples, height, width)
-    index = torch.from_numpy(sources.reshape(examples, 1, -1)).to(images.device)
-    taken = padded.flatten(2).gather(2, index.expand(-1, channels, -1))
-    return taken.reshape(images.shape)
+    height, width = images.shape[-2:]
+    columns = np.broadcast_to(np.arange(width), (len(images), width))
+    columns = np.where(plan.flips[:, None], columns[:, ::-1], columns) + plan.crop_shifts[:, 1:]
+    rows = np.arange(height) + plan.crop_shifts[:, :1]
+    return sample_pixels(images, send(rows[:, :, None], images), send(columns[:, None, :], images))

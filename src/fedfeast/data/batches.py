@@ -7,7 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedfeast.data.augmentation import Augmentation, AugmentationPlan, apply_augmentation, draw_augmentation, normalise
+from fedfeast.data.augmentation import (
+    Augmentation,
+    AugmentationPlan,
+    apply_augmentation,
+    draw_augmentation,
+    normalise,
+)
 from fedfeast.data.examples import Examples, Normalisation
 from fedfeast.data.mixing import Mixing, MixPlan, apply_mixing, draw_mixing, mixed_labels
 
@@ -92,7 +98,7 @@ def _make_block(
     mixing = plan.mixing.select(steps)
     images = apply_mixing(images.reshape(*order.shape, *images.shape[1:]), mixing)
     labels_a, labels_b = mixed_labels(chosen.labels.reshape(order.shape), mixing)
-    shares = torch.as_tensor(mixing.shares, dtype=dtype, device=images.device)
+    shares = torch.as_tensor(mixing.lambdas, dtype=dtype, device=images.device)
     for step in range(len(order)):
         yield Batch(images[step], labels_a[step], labels_b[step], shares[step])
 

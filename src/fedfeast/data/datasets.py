@@ -109,7 +109,15 @@ def _read_cifar_file(path: Path, name: str, label_key: bytes) -> tuple[np.ndarra
             content = _ArrayUnpickler(file, encoding="bytes").load()
         images = np.asarray(content[b"data"], dtype=np.uint8).reshape(-1, 3, 32, 32)
         labels = np.asarray(content[label_key], dtype=np.int64)
-    except (pickle.UnpicklingError, EOFError, KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
+    except (
+        pickle.UnpicklingError,
+        EOFError,
+        KeyError,
+        ValueError,
+        TypeError,
+        IndexError,
+        AttributeError,
+    ) as error:
         raise InvalidInput(f"{path} is damaged or no {name} file: unpack the official archive again.") from error
     if len(images) != len(labels):
         raise InvalidInput(f"{path} holds {len(images)} images but {len(labels)} labels: unpack the archive again.")

@@ -1,36 +1,40 @@
-"""Mixup and CutMix by turns: one mix per mini-batch, drawn first, applied to many batches at once."""
+"""Mixup (Zhang et al., 2018) and CutMix (Yun et al., 2019) by turns, one mix for each mini-batch."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+from fedfeast.data.randaugment import send
+from fedfeast.errors import InvalidInput
 
 
 @dataclass(frozen=True)
 class Mixing:
-    """The Beta parameters of both mixes."""
+    """The parameters of the symmetric Beta distributions that the mixing shares come from."""
 
-    # Choice: Beta(1, 1) for both (docs/decisions/004).
+    # Choice: the paper names no parameters; 1.0 draws the share uniformly.
     mixup_beta: float = 1.0
     cutmix_beta: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
 class MixPlan:
-    """The mixes of a number of mini-batches."""
+    """How each of a number of mini-batches is mixed; lambdas are the shares that an example keeps of itself."""
 
-    is_cutmix: np.ndarray  # (steps,) bool
-    shares: np.ndarray  # (steps,) lambda: what remains of an example, for CutMix by pixels really kept
-    partners: np.ndarray  # (steps, batch) whom each example is mixed with
-    boxes: np.ndarray  # (steps, 4) top, bottom, left, right of the pasted box
+    is_cutmix: NDArray[np.bool_]  # (steps,)
+    lambdas: NDArray[np.float64]  # (steps,); for CutMix the exact share of pixels outside the box
+    partners: NDArray[np.int64]  # (steps, batch), positions within the mini-batch
+    boxes: NDArray[np.int64]  # (steps, 4): top, left, bottom, right, half open; empty for Mixup
 
     def select(self, steps: slice) -> "MixPlan":
-        """Return the plan of a range of steps."""
-        return MixPlan(self.is_cutmix[steps], self.shares[steps], self.partners[steps], self.boxes[steps])
+        """Return the plan of a range of mini-batches."""
+        return MixPlan(self.is_cutmix[steps], self.lambdas[steps], self.partners[steps], self.boxes[steps])
 
 
-def draw_mixing(  # noqa: PLR0913
+def draw_mixing(
     mixing: Mixing | None,
     steps: int,
     batch_size: int,
@@ -38,55 +42,60 @@ def draw_mixing(  # noqa: PLR0913
     generator: np.random.Generator,
     first_turn: int = 0,
 ) -> MixPlan:
-    """Draw Mixup on even turns and CutMix on odd ones; without mixing every share is 1."""
-    is_cutmix = (first_turn + np.arange(steps)) % 2 == 1
+    """Draw the mixes of a number of mini-batches: Mixup on even turns, CutMix on odd ones, counted from first_turn."""
     partners = np.tile(np.arange(batch_size), (steps, 1))
-    boxes = np.zeros((steps, 4), dtype=np.int64)
     if mixing is None:
-        return MixPlan(np.zeros(steps, dtype=bool), np.ones(steps), partners, boxes)
-    shares = np.where(
-        is_cutmix,
-        generator.beta(mixing.cutmix_beta, mixing.cutmix_beta, steps),
-        generator.beta(mixing.mixup_beta, mixing.mixup_beta, steps),
-    )
+        nothing = np.zeros(steps, dtype=bool)
+        return MixPlan(nothing, np.ones(steps), partners, np.zeros((steps, 4), dtype=np.int64))
+    for name, beta in (("mixup_beta", mixing.mixup_beta), ("cutmix_beta", mixing.cutmix_beta)):
+        if not beta > 0:
+            raise InvalidInput(f"{name} is {beta}; give a number above 0.")
+    # Choice: the paper only says "alternating"; we take turns by mini-batch.
+    is_cutmix = (first_turn + np.arange(steps)) % 2 == 1
+    betas = np.where(is_cutmix, mixing.cutmix_beta, mixing.mixup_beta)
+    lambdas = generator.beta(betas, betas)
     partners = generator.permuted(partners, axis=1)
-    boxes[is_cutmix] = _draw_boxes(shares[is_cutmix], image_size, generator)
-    area = (boxes[:, 1] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 2])
-    shares = np.where(is_cutmix, 1 - area / (image_size[0] * image_size[1]), shares)
-    return MixPlan(is_cutmix, shares, partners, boxes)
+    boxes = _draw_boxes(lambdas, image_size, generator) * is_cutmix[:, None]
+    top, left, bottom, right = boxes.T
+    kept_share = 1 - (bottom - top) * (right - left) / (image_size[0] * image_size[1])
+    return MixPlan(is_cutmix, np.where(is_cutmix, kept_share, lambdas), partners, boxes)
 
 
 def apply_mixing(images: Tensor, plan: MixPlan) -> Tensor:
-    """Return the mixed images (steps, batch, channels, height, width)."""
-    if bool((plan.shares == 1).all()):
-        return images
-    keep = _kept_shares(plan, images.shape[3], images.shape[4])
-    kept = torch.from_numpy(keep).to(images.device, images.dtype)[:, None, None]  # (steps, 1, 1, height, width)
-    steps = torch.arange(len(images), device=images.device)[:, None]
-    others = images[steps, torch.from_numpy(plan.partners).to(images.device)]
-    return kept * images + (1 - kept) * others
+    """Return the float images (steps, batch, channels, height, width), each mixed with its partner."""
+    steps, batch_size, _, height, width = images.shape
+    assert plan.partners.shape == (steps, batch_size)
+    flat_partners = plan.partners + batch_size * np.arange(steps)[:, None]
+    others = images.flatten(0, 1).index_select(0, send(flat_partners.ravel(), images)).view(images.shape)
+    precision = torch.promote_types(images.dtype, torch.float32)
+    # Outside its box a CutMix step keeps everything, a Mixup step lambda; inside, nothing is kept.
+    outside = np.where(plan.is_cutmix, 1.0, plan.lambdas)[:, None, None]
+    kept = send(outside, images).to(precision) * ~_inside_boxes(images, plan.boxes)
+    kept = kept.view(steps, 1, 1, height, width)
+    return (kept * images + (1 - kept) * others).to(images.dtype)
 
 
 def mixed_labels(labels: Tensor, plan: MixPlan) -> tuple[Tensor, Tensor]:
-    """Return the labels (steps, batch) of every example and of its partner."""
-    return labels, labels.gather(1, torch.from_numpy(plan.partners).to(labels.device))
+    """Return the labels (steps, batch) of the examples, weighed by lambda, and of their partners, by 1 - lambda."""
+    return labels, labels.gather(1, send(plan.partners, labels))
 
 
-def _draw_boxes(shares: np.ndarray, image_size: tuple[int, int], generator: np.random.Generator) -> np.ndarray:
-    """Return boxes of area 1 - share around uniform centres, cut off at the image's edge."""
-    sides = np.array(image_size)
-    extent = (sides * np.sqrt(1 - shares)[:, None]).astype(np.int64)  # (steps, 2) height, width
-    centre = generator.integers(0, sides, (len(shares), 2))
-    first = np.clip(centre - extent // 2, 0, sides)
-    last = np.clip(centre - extent // 2 + extent, 0, sides)
-    return np.stack([first[:, 0], last[:, 0], first[:, 1], last[:, 1]], axis=1)
+def _draw_boxes(
+    lambdas: NDArray[np.float64], image_size: tuple[int, int], generator: np.random.Generator
+) -> NDArray[np.int64]:
+    """Return boxes (steps, 4) of area share 1 - lambda around uniform centres, clipped to the image."""
+    # Choice: as in CutMix's own code the centre is uniform and the box clipped, so lambda is corrected afterwards.
+    size = np.asarray(image_size)
+    half = (size * np.sqrt(1 - lambdas)[:, None]).astype(np.int64) // 2  # (steps, 2)
+    centres = generator.integers(0, size, size=half.shape)
+    return np.concatenate((np.maximum(centres - half, 0), np.minimum(centres + half, size)), axis=1)
 
 
-def _kept_shares(plan: MixPlan, height: int, width: int) -> np.ndarray:
-    """Return per step and pixel how much of the example itself remains."""
-    rows, columns = np.arange(height), np.arange(width)
-    top, bottom, left, right = plan.boxes.T[..., None]
-    in_rows = (rows >= top) & (rows < bottom)  # (steps, height)
-    in_columns = (columns >= left) & (columns < right)  # (steps, width)
-    outside = ~(in_rows[:, :, None] & in_columns[:, None, :])
-    return np.where(plan.is_cutmix[:, None, None], outside, plan.shares[:, None, None])
+def _inside_boxes(images: Tensor, boxes: NDArray[np.int64]) -> Tensor:
+    """Return a mask (steps, height, width) of the pixels that the partner fills."""
+    height, width = images.shape[-2:]
+    top, left, bottom, right = send(boxes.T, images)[:, :, None, None]  # each (steps, 1, 1)
+    row = torch.arange(height, device=images.device)[:, None]
+    column = torch.arange(width, device=images.device)
+    inside: Tensor = (row >= top) & (row < bottom) & (column >= left) & (column < right)
+    return inside

@@ -1,199 +1,245 @@
-"""RandAugment on torchvision's 31-bin scale, batched over examples (uint8 images, nearest resampling, black fill)."""
+"""RandAugment (Cubuk et al., 2020) on batches of uint8 images, with the operations and the 31-bin scale of torchvision.
 
-from dataclasses import dataclass
+Every operation computes what Pillow computes, in integers or in separately rounded floats, so that a plan gives
+the same bytes on every device.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
-NUM_BINS = 31
+from fedfeast.errors import InvalidInput
 
-OPERATIONS = (
-    "identity",
-    "shear_x",
-    "shear_y",
-    "translate_x",
-    "translate_y",
-    "rotate",
-    "brightness",
-    "color",
-    "contrast",
-    "sharpness",
-    "posterize",
-    "solarize",
-    "autocontrast",
-    "equalize",
-)
-GEOMETRIC = frozenset({"shear_x", "shear_y", "translate_x", "translate_y", "rotate"})
-SIGNED = GEOMETRIC | {"brightness", "color", "contrast", "sharpness"}
+GEOMETRIC_OPERATIONS = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
+ENHANCEMENTS = ("Brightness", "Color", "Contrast", "Sharpness")
+SIGNED_OPERATIONS = GEOMETRIC_OPERATIONS + ENHANCEMENTS
+OPERATIONS = ("Identity", *SIGNED_OPERATIONS, "Posterize", "Solarize", "AutoContrast", "Equalize")
+LAST_BIN = 30
 
 
 @dataclass(frozen=True, eq=False)
 class RandAugmentPlan:
-    """Which operations each example gets, with which sign; the magnitude is one for all."""
+    """Which operations each example goes through, drawn before any pixel is touched."""
 
-    operations: np.ndarray  # (examples, num_ops), positions in OPERATIONS
-    signs: np.ndarray  # (examples, num_ops), -1 or 1
-    magnitude: int  # bin, 0 to 30
+    operations: NDArray[np.int64]  # (examples, num_ops), indices into OPERATIONS
+    signs: NDArray[np.int64]  # (examples, num_ops), -1 or 1, read by the signed operations only
+    magnitude: int  # bin 0..30
 
     def select(self, examples: slice) -> "RandAugmentPlan":
         """Return the plan of a range of examples."""
-        return RandAugmentPlan(self.operations[examples], self.signs[examples], self.magnitude)
+        return replace(self, operations=self.operations[examples], signs=self.signs[examples])
 
 
 def draw_randaugment(
     num_examples: int, num_ops: int, magnitude: int, generator: np.random.Generator
 ) -> RandAugmentPlan:
-    """Draw operations uniformly with replacement, and a sign for each."""
-    operations = generator.integers(0, len(OPERATIONS), (num_examples, num_ops))
-    signs = 1 - 2 * generator.integers(0, 2, (num_examples, num_ops))
-    return RandAugmentPlan(operations, signs, magnitude)
+    """Draw num_ops operations, with replacement, and their signs for every example."""
+    if num_ops < 0:
+        raise InvalidInput(f"RandAugment cannot apply {num_ops} operations; give 0 or more.")
+    if not 0 <= magnitude <= LAST_BIN:
+        raise InvalidInput(f"RandAugment magnitude {magnitude} is off the scale; give 0 to {LAST_BIN}.")
+    shape = (num_examples, num_ops)
+    operations = generator.integers(len(OPERATIONS), size=shape)
+    return RandAugmentPlan(operations, 2 * generator.integers(2, size=shape) - 1, magnitude)
 
 
 def apply_randaugment(images: Tensor, plan: RandAugmentPlan) -> Tensor:
-    """Return the augmented images (examples, channels, height, width); examples are grouped by operation."""
-    images = images.clone()
-    for turn in range(plan.operations.shape[1]):
-        for position, operation in enumerate(OPERATIONS):
-            # Grouped on the host from the plan: no wait for the device.
-            members = np.flatnonzero(plan.operations[:, turn] == position)
-            if operation == "identity" or not len(members):
-                continue
-            strength = magnitude_of(operation, plan.magnitude, images.shape[3], images.shape[2])
-            signs = plan.signs[members, turn] if operation in SIGNED else np.ones(len(members))
-            chosen = torch.from_numpy(members).to(images.device)
-            images[chosen] = apply_operation(images[chosen], operation, strength * signs)
+    """Return the uint8 images (examples, channels, height, width) after every operation of the plan, in order."""
+    assert images.dtype == torch.uint8
+    assert len(images) == len(plan.operations)
+    for operations, signs in zip(plan.operations.T, plan.signs.T, strict=True):
+        images = _apply_one_each(images, operations, signs, plan.magnitude)
     return images
 
 
-def magnitude_of(operation: str, magnitude_bin: int, width: int, height: int) -> float:
-    """Return an operation's strength at a bin: a shear, pixels, degrees, a factor's change, bits or a threshold."""
-    share = magnitude_bin / (NUM_BINS - 1)
-    match operation:
-        case "shear_x" | "shear_y":
-            return 0.3 * share
-        case "translate_x":
-            return float(int(150.0 / 331.0 * width * share))
-        case "translate_y":
-            return float(int(150.0 / 331.0 * height * share))
-        case "rotate":
-            return 30.0 * share
-        case "brightness" | "color" | "contrast" | "sharpness":
-            return 0.9 * share
-        case "posterize":
-            return 8.0 - round(magnitude_bin / ((NUM_BINS - 1) / 4))
-        case "solarize":
-            return 255.0 - 8.5 * magnitude_bin  # exact, as a threshold on integers must be
-        case _:
-            return 0.0
-
-
-def apply_operation(images: Tensor, operation: str, magnitudes: np.ndarray) -> Tensor:
-    """Apply one operation to a batch, each example with its own signed magnitude."""
-    if operation in GEOMETRIC:
-        return _resample(images, _inverse_maps(operation, magnitudes, images.shape[3], images.shape[2]))
-    strengths = torch.from_numpy(np.asarray(magnitudes, dtype=np.float32)).to(images.device)[:, None, None, None]
-    match operation:
-        case "brightness":
-            return _blend(torch.zeros_like(images), images, 1.0 + strengths)
-        case "color":
-            return _blend(_grey(images).expand_as(images), images, 1.0 + strengths)
-        case "contrast":
-            return _blend(_mean_grey(images).expand_as(images), images, 1.0 + strengths)
-        case "sharpness":
-            return _blend(_smoothed(images), images, 1.0 + strengths)
-        case "posterize":
-            step = torch.exp2(8.0 - strengths).to(torch.int32)
-            return (images.to(torch.int32) // step * step).to(torch.uint8)
-        case "solarize":
-            return torch.where(images < strengths, images, 255 - images)
-        case "autocontrast":
-            return _autocontrast(images)
-        case "equalize":
-            return _equalize(images)
-        case _:
-            return images
-
-
-def _inverse_maps(operation: str, magnitudes: np.ndarray, width: int, height: int) -> np.ndarray:
-    """Return (examples, 2, 3) matrices from output to input coordinates of pixel centres."""
-    maps = np.tile(np.eye(2, 3), (len(magnitudes), 1, 1))
-    match operation:
-        case "shear_x":
-            maps[:, 0, 1] = magnitudes
-        case "shear_y":
-            maps[:, 1, 0] = magnitudes
-        case "translate_x":
-            maps[:, 0, 2] = -magnitudes
-        case "translate_y":
-            maps[:, 1, 2] = -magnitudes
-        case "rotate":
-            angles = np.deg2rad(-magnitudes)
-            maps[:, 0, 0] = maps[:, 1, 1] = np.cos(angles)
-            maps[:, 0, 1], maps[:, 1, 0] = np.sin(angles), -np.sin(angles)
-            centre = np.array([width / 2, height / 2])
-            maps[:, :, 2] = centre - maps[:, :, :2] @ centre
-    return maps
-
-
-def _resample(images: Tensor, maps: np.ndarray) -> Tensor:
-    """Take every output pixel from the input pixel its centre falls into; black where there is none."""
-    height, width = images.shape[2:]
-    centres_x, centres_y = np.meshgrid(np.arange(width) + 0.5, np.arange(height) + 0.5)
-    centres = np.stack([centres_x.ravel(), centres_y.ravel(), np.ones(height * width)])  # (3, pixels)
-    x, y = np.floor(maps @ centres).astype(np.int64).transpose(1, 0, 2)  # (examples, pixels) each
-    inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
-    sources = torch.from_numpy(np.where(inside, y * width + x, 0)).to(images.device)[:, None]
-    taken = images.flatten(2).gather(2, sources.expand(-1, images.shape[1], -1))
-    return (taken * torch.from_numpy(inside).to(images.device)[:, None]).reshape(images.shape)
-
-
-def _blend(degenerate: Tensor, images: Tensor, factors: Tensor) -> Tensor:
-    """Return degenerate + factor * (image - degenerate), cut off like Pillow's blend."""
-    start = degenerate.float()
-    return (start + factors * (images.float() - start)).clamp_(0, 255).to(torch.uint8)
-
-
-def _grey(images: Tensor) -> Tensor:
-    """Return Pillow's luma (examples, 1, height, width)."""
-    if images.shape[1] == 1:
+def apply_operation(images: Tensor, operation: str, magnitudes: NDArray[np.float64]) -> Tensor:
+    """Return the images after one operation, with a signed magnitude per example in the operation's own unit."""
+    if operation == "Identity":
         return images
-    red, green, blue = images.to(torch.int32).unbind(dim=1)
-    return ((19595 * red + 38470 * green + 7471 * blue + 0x8000) >> 16).to(torch.uint8)[:, None]
+    if operation in GEOMETRIC_OPERATIONS:
+        return _resample(images, _output_to_input(operation, magnitudes, *images.shape[-2:]))
+    return _COLOUR_OPERATIONS[operation](images, magnitudes)
 
 
-def _mean_grey(images: Tensor) -> Tensor:
-    return (_grey(images).double().mean(dim=(1, 2, 3), keepdim=True) + 0.5).to(torch.uint8)
+def magnitude_value(operation: str, magnitude: int, height: int, width: int) -> float:
+    """Return the unsigned value of a bin in the operation's own unit: slope, pixels, degrees, gain, bits or level."""
+    share = magnitude / LAST_BIN
+    match operation:
+        case "ShearX" | "ShearY":
+            return 0.3 * share
+        case "TranslateX" | "TranslateY":
+            return float(int(150 / 331 * (width if operation == "TranslateX" else height) * share))
+        case "Rotate":
+            return 30.0 * share
+        case "Posterize":
+            return 8.0 - round(4 * share)
+        case "Solarize":
+            return 255.0 * (LAST_BIN - magnitude) / LAST_BIN
+    return 0.9 * share if operation in ENHANCEMENTS else 0.0
 
 
-def _smoothed(images: Tensor) -> Tensor:
-    """Return Pillow's SMOOTH filter; the outermost pixels stay."""
-    channels = images.shape[1]
-    kernel = torch.ones(3, 3, device=images.device)
-    kernel[1, 1] = 5.0
-    inner = F.conv2d(images.float(), (kernel / 13).expand(channels, 1, 3, 3), groups=channels)
-    smoothed = images.clone()
-    smoothed[:, :, 1:-1, 1:-1] = (inner + 0.5).clamp_(0, 255).to(torch.uint8)
-    return smoothed
+def sample_pixels(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Return the pixels at integer positions that broadcast to (examples, height, width); outside is black."""
+    channels, height, width = images.shape[1:]
+    inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
+    source = rows.clamp(0, height - 1) * width + columns.clamp(0, width - 1)  # (examples, height, width)
+    index = source.long().flatten(1).unsqueeze(1).expand(-1, channels, -1)
+    return images.flatten(2).gather(2, index).view(images.shape) * inside.unsqueeze(1)
 
 
-def _autocontrast(images: Tensor) -> Tensor:
-    """Stretch every channel to 0..255; a channel of one level stays."""
-    low = images.amin(dim=(2, 3), keepdim=True).double()
-    high = images.amax(dim=(2, 3), keepdim=True).double()
-    stretched = ((images.double() - low) * (255.0 / (high - low).clamp(min=1.0))).clamp_(0, 255)
-    return torch.where(high > low, stretched.to(torch.uint8), images)
+def send(values: NDArray[np.generic], like: Tensor) -> Tensor:
+    """Return an array of a plan on the device of a tensor, without waiting for that device."""
+    return torch.from_numpy(np.ascontiguousarray(values)).to(like.device, non_blocking=True)
 
 
-def _equalize(images: Tensor) -> Tensor:
-    """Even out every channel's histogram by ImageOps.equalize's integer rule."""
-    levels = images.flatten(2).to(torch.int64)  # (examples, channels, pixels)
-    histogram = torch.zeros(*levels.shape[:2], 256, dtype=torch.int64, device=images.device)
-    histogram.scatter_add_(2, levels, torch.ones_like(levels))
-    last = histogram.gather(2, levels.amax(dim=2, keepdim=True))  # count of the highest level present
-    step = (levels.shape[2] - last) // 255  # (examples, channels, 1)
-    below = histogram.cumsum(dim=2) - histogram
-    table = torch.div(step // 2 + below, step.clamp(min=1), rounding_mode="floor").clamp_(0, 255)
-    equalized = table.gather(2, levels).to(torch.uint8).reshape(images.shape)
-    return torch.where(step[..., None] > 0, equalized, images)
+def _apply_one_each(images: Tensor, operations: NDArray[np.int64], signs: NDArray[np.int64], magnitude: int) -> Tensor:
+    height, width = images.shape[-2:]
+    result = images.clone()
+    matrices = np.zeros((len(operations), 6))
+    is_geometric = np.zeros(len(operations), dtype=bool)
+    # Grouped on the CPU: a mask on the device would have to be read back.
+    for index, operation in enumerate(OPERATIONS):
+        examples = np.flatnonzero(operations == index)
+        if operation == "Identity" or not examples.size:
+            continue
+        magnitudes = np.full(examples.size, magnitude_value(operation, magnitude, height, width))
+        if operation in SIGNED_OPERATIONS:
+            magnitudes *= signs[examples]
+        if operation in GEOMETRIC_OPERATIONS:
+            matrices[examples] = _output_to_input(operation, magnitudes, height, width)
+            is_geometric[examples] = True
+        else:
+            selected = send(examples, images)
+            changed = _COLOUR_OPERATIONS[operation](images.index_select(0, selected), magnitudes)
+            result.index_copy_(0, selected, changed)
+    if is_geometric.any():
+        selected = send(np.flatnonzero(is_geometric), images)
+        changed = _resample(images.index_select(0, selected), matrices[is_geometric])
+        result.index_copy_(0, selected, changed)
+    return result
+
+
+def _output_to_input(operation: str, magnitudes: NDArray[np.float64], height: int, width: int) -> NDArray[np.float64]:
+    """Return (examples, 6) affine coefficients: input x = a x + b y + c, input y = d x + e y + f."""
+    zero, one = np.zeros(len(magnitudes)), np.ones(len(magnitudes))
+    match operation:
+        case "ShearX":
+            coefficients = (one, magnitudes, zero, zero, one, zero)
+        case "ShearY":
+            coefficients = (one, zero, zero, magnitudes, one, zero)
+        case "TranslateX":
+            coefficients = (one, zero, -magnitudes, zero, one, zero)
+        case "TranslateY":
+            coefficients = (one, zero, zero, zero, one, -magnitudes)
+        case _:  # Rotate: degrees, counter-clockwise around the centre
+            cosine, sine = np.cos(np.radians(magnitudes)), -np.sin(np.radians(magnitudes))
+            x, y = width / 2, height / 2
+            coefficients = (cosine, sine, x - cosine * x - sine * y, -sine, cosine, y + sine * x - cosine * y)
+    return np.stack(coefficients, axis=1)
+
+
+def _resample(images: Tensor, matrices: NDArray[np.float64]) -> Tensor:
+    """Return for each output pixel the input pixel that its centre falls into."""
+    height, width = images.shape[-2:]
+    a, b, c, d, e, f = matrices.T
+    at_centres = np.stack((a, b, c + (a + b) / 2, d, e, f + (d + e) / 2))
+    # 16.16 fixed point, as in Pillow: a centre on the edge of a pixel falls the same way on every device.
+    fixed = send(np.floor(at_centres * 65536 + 0.5).astype(np.int32), images)
+    a, b, c, d, e, f = fixed[:, :, None, None]  # each (examples, 1, 1)
+    x = torch.arange(width, dtype=torch.int32, device=images.device)
+    y = torch.arange(height, dtype=torch.int32, device=images.device)[:, None]
+    return sample_pixels(images, rows=(d * x + e * y + f) >> 16, columns=(a * x + b * y + c) >> 16)
+
+
+def _blend(degenerate: Tensor, images: Tensor, magnitudes: NDArray[np.float64]) -> Tensor:
+    """Return degenerate + (1 + magnitude) (images - degenerate), clipped and truncated to uint8."""
+    factors = send((1 + magnitudes).astype(np.float32), images).view(-1, 1, 1, 1)
+    base = degenerate.float()
+    return (base + factors * (images.float() - base)).clamp_(0, 255).to(torch.uint8)
+
+
+def _grayscale(images: Tensor) -> Tensor:
+    """Return the luma (examples, 1, height, width) of ITU-R 601-2 in 16-bit fixed point, as int32."""
+    levels = images.int()
+    if images.shape[1] == 1:
+        return levels
+    weighted = 19595 * levels[:, 0:1] + 38470 * levels[:, 1:2] + 7471 * levels[:, 2:3]
+    return (weighted + 0x8000) >> 16
+
+
+def _brightness(images: Tensor, magnitudes: NDArray[np.float64]) -> Tensor:
+    return _blend(torch.zeros_like(images), images, magnitudes)
+
+
+def _color(images: Tensor, magnitudes: NDArray[np.float64]) -> Tensor:
+    return _blend(_grayscale(images), images, magnitudes)
+
+
+def _contrast(images: Tensor, magnitudes: NDArray[np.float64]) -> Tensor:
+    num_pixels = images.shape[-2] * images.shape[-1]
+    total = _grayscale(images).sum(dim=(1, 2, 3), keepdim=True)
+    return _blend((2 * total + num_pixels) // (2 * num_pixels), images, magnitudes)
+
+
+def _sharpness(images: Tensor, magnitudes: NDArray[np.float64]) -> Tensor:
+    levels = images.short()
+    rows = levels[..., :-2, :] + levels[..., 1:-1, :] + levels[..., 2:, :]
+    box = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:]
+    # Pillow's SMOOTH kernel, 5 in the middle and 1 around it, over 13, rounded; the border stays as it is.
+    smooth = levels.clone()
+    smooth[..., 1:-1, 1:-1] = (2 * (box + 4 * levels[..., 1:-1, 1:-1]) + 13) // 26
+    return _blend(smooth, images, magnitudes)
+
+
+def _posterize(images: Tensor, magnitudes: NDArray[np.float64]) -> Tensor:
+    dropped_bits = 8 - magnitudes.astype(np.int64)
+    return images & send((256 - 2**dropped_bits).astype(np.uint8), images).view(-1, 1, 1, 1)
+
+
+def _solarize(images: Tensor, magnitudes: NDArray[np.float64]) -> Tensor:
+    thresholds = send(np.ceil(magnitudes).astype(np.int16), images).view(-1, 1, 1, 1)
+    return torch.where(images < thresholds, images, 255 - images)
+
+
+def _autocontrast(images: Tensor, magnitudes: NDArray[np.float64]) -> Tensor:
+    lowest = images.amin(dim=(2, 3)).double().unsqueeze(-1)  # (examples, channels, 1)
+    span = images.amax(dim=(2, 3)).double().unsqueeze(-1) - lowest
+    levels = torch.arange(256, dtype=torch.float64, device=images.device)
+    # float64 and this order of operations decide the truncation, hence Pillow's.
+    scale = torch.full_like(span, 255) / span.clamp(min=1)
+    stretched = (levels * scale - lowest * scale).clamp(0, 255)
+    return _look_up(images, torch.where(span > 0, stretched, levels))
+
+
+def _equalize(images: Tensor, magnitudes: NDArray[np.float64]) -> Tensor:
+    examples, channels, height, width = images.shape
+    offsets = 256 * torch.arange(examples * channels, device=images.device).unsqueeze(1)
+    positions = (images.reshape(examples * channels, -1) + offsets).flatten()
+    counts = torch.zeros(256 * examples * channels, dtype=torch.int64, device=images.device)
+    counts = counts.scatter_add_(0, positions, torch.ones_like(positions)).view(examples, channels, 256)
+    brightest = images.amax(dim=(2, 3)).long().unsqueeze(-1)  # (examples, channels, 1)
+    step = (height * width - counts.gather(2, brightest)) // 255
+    below = counts.cumsum(dim=2) - counts
+    flattened = ((step // 2 + below) // step.clamp(min=1)).clamp(max=255)
+    return _look_up(images, torch.where(step > 0, flattened, torch.arange(256, device=images.device)))
+
+
+def _look_up(images: Tensor, tables: Tensor) -> Tensor:
+    """Return the images with each level replaced by its entry in a table (examples, channels, 256)."""
+    return tables.to(torch.uint8).gather(2, images.flatten(2).long()).view(images.shape)
+
+
+_COLOUR_OPERATIONS: dict[str, Callable[[Tensor, NDArray[np.float64]], Tensor]] = {
+    "Brightness": _brightness,
+    "Color": _color,
+    "Contrast": _contrast,
+    "Sharpness": _sharpness,
+    "Posterize": _posterize,
+    "Solarize": _solarize,
+    "AutoContrast": _autocontrast,
+    "Equalize": _equalize,
+}

@@ -60,7 +60,7 @@ class Leaves:
             total.add_(gradient)
 
 
-def train_client(  # noqa: PLR0913 - the whole of a client's round, and nothing else
+def train_client(
     method: Method,
     assignment: Assignment,
     slot: ClientSlot,
@@ -94,7 +94,7 @@ def sgd_step_(weights: Tensor, gradient: Tensor, sgd: LocalSgd, learning_rate: f
 class EagerEngine:
     """Runs a round client by client on one device."""
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
         method: Method,
         examples: ShardedExamples,
@@ -119,9 +119,7 @@ class EagerEngine:
             client = assignment.client.index
             generator = named_generator(self._seed, "round", round_index, "client", client)
             examples = self._examples.of_client(client)
-            plan = draw_local_plan(
-                len(examples), examples.image_size, self._preparation, round_index, generator
-            )
+            plan = draw_local_plan(len(examples), examples.image_size, self._preparation, round_index, generator)
             batches = make_batches(examples, plan, self._preparation.normalisation, self._dtype)
             self._slot.load(assignment.slice_map.layout, assignment.slice_map.gather(flat))
             client_losses = train_client(

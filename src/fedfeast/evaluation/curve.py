@@ -97,9 +97,7 @@ class Examiner:
 
 
 @torch.no_grad()
-def measure_accuracy(
-    deployed: Deployed, statistics: Statistics, test: Examples, normalisation: Normalisation
-) -> float:
+def measure_accuracy(deployed: Deployed, statistics: Statistics, test: Examples, normalisation: Normalisation) -> float:
     """Return the share of examples classified right under the given statistics."""
     correct = torch.zeros((), dtype=torch.int64, device=test.labels.device)
     by_statistics = ByStatistics(statistics)

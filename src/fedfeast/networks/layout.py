@@ -45,7 +45,7 @@ class Layout:
 
     def _leading_slice(self, flat: Tensor, name: str, shape: tuple[int, ...]) -> Tensor:
         full = self.shapes[name]
-        assert len(full) == len(shape) and all(map(int.__le__, shape, full)), (name, shape, full)
+        assert all(part <= whole for part, whole in zip(shape, full, strict=True)), (name, shape, full)
         start = flat.storage_offset() + self.offsets[name]
         return flat.as_strided(shape, _strides(full), start)
 

@@ -36,8 +36,6 @@ class Network(Protocol):
         """Draw the flat float32 vector a federation starts from."""
         ...
 
-    def forward(
-        self, weights: Weights, images: Tensor, architecture: Any, normalise: Normalise
-    ) -> tuple[Tensor, ...]:
+    def forward(self, weights: Weights, images: Tensor, architecture: Any, normalise: Normalise) -> tuple[Tensor, ...]:
         """Return the outputs for normalised images; the last one is what is served."""
         ...

@@ -54,9 +54,7 @@ class SearchSpace:
             if getattr(self, name) < 1:
                 raise InvalidInput(f"network.{name} = {getattr(self, name)}: it must be at least 1.")
         if min(self.stage_strides) < 1:
-            raise InvalidInput(
-                f"network.stage_strides = {list(self.stage_strides)}: strides must be at least 1."
-            )
+            raise InvalidInput(f"network.stage_strides = {list(self.stage_strides)}: strides must be at least 1.")
         if self.classes < 2:
             raise InvalidInput(f"network.classes = {self.classes}: a classifier needs at least 2 classes.")
 

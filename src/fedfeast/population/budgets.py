@@ -27,9 +27,7 @@ class Population:
     def __post_init__(self) -> None:
         budgets_macs = np.asarray(self.budgets_macs, dtype=np.float64)
         if budgets_macs.ndim != 1 or budgets_macs.size == 0:
-            raise InvalidInput(
-                f"Budgets have shape {budgets_macs.shape}; give one budget per client, at least one."
-            )
+            raise InvalidInput(f"Budgets have shape {budgets_macs.shape}; give one budget per client, at least one.")
         wrong = np.flatnonzero(~(np.isfinite(budgets_macs) & (budgets_macs > 0)))
         if wrong.size:
             raise InvalidInput(
@@ -62,9 +60,7 @@ class Population:
         return shares
 
 
-def zipf_ranks(
-    num_clients: int, exponent: float, num_ranks: int, generator: np.random.Generator
-) -> NDArray[np.int64]:
+def zipf_ranks(num_clients: int, exponent: float, num_ranks: int, generator: np.random.Generator) -> NDArray[np.int64]:
     """Return one rank in 1..num_ranks per client, rank r with probability proportional to r^-exponent."""
     if num_clients < 1:
         raise InvalidInput(f"The number of clients is {num_clients}; give at least 1.")
@@ -127,9 +123,7 @@ def read_population(path: str | Path) -> Population:
         with open(path, encoding="utf-8-sig", newline="") as lines:
             return _parse_population(lines, str(path))
     except OSError as error:
-        raise InvalidInput(
-            f"Cannot read the population file {path} ({error.strerror}); check the path."
-        ) from error
+        raise InvalidInput(f"Cannot read the population file {path} ({error.strerror}); check the path.") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise InvalidInput(f"{path} is no CSV text ({error}); save it as comma-separated UTF-8.") from error
 
@@ -139,9 +133,7 @@ def _parse_population(lines: Iterable[str], source: str) -> Population:
     columns = [column.strip() for column in reader.fieldnames or []]
     reader.fieldnames = columns
     if "budget_macs" not in columns:
-        raise InvalidInput(
-            f"{source} has no column budget_macs, only {columns}; name the column of the budgets so."
-        )
+        raise InvalidInput(f"{source} has no column budget_macs, only {columns}; name the column of the budgets so.")
     budgets_macs: list[float] = []
     names: dict[str, None] = {}  # a set that keeps its order
     for row in reader:
@@ -166,9 +158,7 @@ def _parse_budget(text: str | None, where: str) -> float:
     except ValueError:
         budget_macs = math.nan
     if not (math.isfinite(budget_macs) and budget_macs > 0):
-        raise InvalidInput(
-            f"{where} has the budget_macs {text!r}; write a positive number of MACs, e.g. 2.5e7."
-        )
+        raise InvalidInput(f"{where} has the budget_macs {text!r}; write a positive number of MACs, e.g. 2.5e7.")
     return budget_macs
 
 

@@ -64,9 +64,7 @@ class Partition:
         return numbers
 
 
-def alpha_data_from_effective(
-    alpha_eff: float, num_examples: int, num_classes: int, num_clients: int
-) -> float:
+def alpha_data_from_effective(alpha_eff: float, num_examples: int, num_classes: int, num_clients: int) -> float:
     """Return the alpha_data for which alpha_data * num_examples / (num_classes * num_clients) = alpha_eff."""
     if not (math.isfinite(alpha_eff) and alpha_eff > 0):
         raise InvalidInput(f"alpha_eff is {alpha_eff}; give a positive number, e.g. 0.45.")
@@ -187,9 +185,7 @@ def _checked_shares(data_shares: NDArray[np.floating]) -> NDArray[np.float64]:
         raise InvalidInput(f"Data shares have shape {shares.shape}; give one share per client, at least one.")
     wrong = np.flatnonzero(~(shares >= 0))
     if wrong.size:
-        raise InvalidInput(
-            f"The data share of client {wrong[0]} is {shares[wrong[0]]}; give a number of at least 0."
-        )
+        raise InvalidInput(f"The data share of client {wrong[0]} is {shares[wrong[0]]}; give a number of at least 0.")
     total = float(shares.sum())
     if abs(total - 1) > 1e-6:
         raise InvalidInput(f"The data shares add up to {total}; divide them by their sum.")

@@ -3,8 +3,8 @@
 from fedfeast.runs.recipe import Recipe as Recipe
 from fedfeast.runs.recipe import load_recipe as load_recipe
 from fedfeast.runs.recipe import packaged_recipes as packaged_recipes
+from fedfeast.runs.run import Interrupted as Interrupted
 from fedfeast.runs.run import Run as Run
 from fedfeast.runs.run import evaluate as evaluate
 from fedfeast.runs.run import train as train
-from fedfeast.runs.training import Interrupted as Interrupted
 from fedfeast.runs.training import Observer as Observer

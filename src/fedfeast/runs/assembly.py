@@ -22,7 +22,7 @@ from fedfeast.engines import EagerEngine
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Examiner
 from fedfeast.federation import Client, Engine, LocalSgd, Method
-from fedfeast.methods import METHODS
+from fedfeast.methods import build_method
 from fedfeast.networks import ElasticResNet, SearchSpace
 from fedfeast.population import (
     Partition,
@@ -103,7 +103,7 @@ def assemble(recipe: Recipe) -> Federation:
     network = build_network(recipe, dataset)
     cache = read_cache(recipe.variants.cache, network)
     options = recipe.method.model_dump(exclude={"name"})
-    method = METHODS[recipe.settings()["method.name"]](network=network, cache=cache, **options)
+    method = build_method(recipe.method_name, network, cache, options)
     population = build_population(recipe.population, recipe.seed)
     participants = choose_participants(recipe.population, population, cache, method)
 
@@ -129,9 +129,7 @@ def assemble(recipe: Recipe) -> Federation:
         preparation=Preparation(
             recipe.training.batch_size,
             recipe.training.local_epochs,
-            Augmentation(
-                recipe.augmentation.crop_padding, recipe.augmentation.flip, recipe.augmentation.randaugment
-            ),
+            Augmentation(recipe.augmentation.crop_padding, recipe.augmentation.flip, recipe.augmentation.randaugment),
             build_mixing(recipe),
             normalisation,
         ),
@@ -153,9 +151,7 @@ def build_network(recipe: Recipe, dataset: Dataset) -> ElasticResNet:
     if height != width:
         raise InvalidInput(f"{recipe.data.name} has {height}x{width} images: the network takes square ones.")
     return ElasticResNet(
-        SearchSpace(
-            **recipe.network.model_dump(), image_size=height, image_channels=channels, classes=dataset.classes
-        )
+        SearchSpace(**recipe.network.model_dump(), image_size=height, image_channels=channels, classes=dataset.classes)
     )
 
 
@@ -185,9 +181,9 @@ def choose_participants(
     below = np.flatnonzero(budgets < cache[0].macs)
     if len(below) and section.below_smallest == "error":
         raise InvalidInput(
-            f"client {population.names[below[0]]} has a budget of {budgets[below[0]]:.0f} MACs, below the smallest variant's "
-            f"{cache[0].macs} ({len(below)} of {len(budgets)} clients): raise the budgets, add a smaller variant, "
-            "or set population.below_smallest=exclude to leave them out."
+            f"client {population.names[below[0]]} has a budget of {budgets[below[0]]:.0f} MACs, below the smallest "
+            f"variant's {cache[0].macs} ({len(below)} of {len(budgets)} clients): raise the budgets, "
+            "add a smaller variant, or set population.below_smallest=exclude to leave them out."
         )
     participants = tuple(index for index, budget in enumerate(budgets) if method.trains(float(budget)))
     if not participants:

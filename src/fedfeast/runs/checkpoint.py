@@ -69,7 +69,7 @@ class CheckpointFolder:
                 return self._load(name, metadata), names[:position]
         if names:
             raise InvalidInput(
-                f"every checkpoint in {self.folder} is damaged ({', '.join(names)}): restore one of them from a backup, "
+                f"every checkpoint in {self.folder} is damaged ({', '.join(names)}): restore one from a backup, "
                 "or start again in another --out folder."
             )
         return None, []

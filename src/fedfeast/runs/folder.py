@@ -35,7 +35,9 @@ class RunFolder:
     def open(cls, path: Path) -> "RunFolder":
         """Open an existing run."""
         if not (path / "recipe.toml").is_file():
-            raise InvalidInput(f"{path} is no run folder (it has no recipe.toml): give the --out folder of a train command.")
+            raise InvalidInput(
+                f"{path} is no run folder (it has no recipe.toml): give the --out folder of a train command."
+            )
         return cls(path)
 
     @classmethod
@@ -46,12 +48,14 @@ class RunFolder:
         folder = cls(path)
         if (path / "recipe.toml").is_file():
             folder._refuse_other_recipe(recipe)
-            return folder
-        if path.is_dir() and any(path.iterdir()):
-            raise InvalidInput(f"--out {path} holds other files and no run: give a new or an empty folder.")
-        path.mkdir(parents=True, exist_ok=True)
-        write_json(path / "environment.json", _environment(threads, device))
-        write_text(path / "recipe.toml", recipe.to_toml())
+        else:
+            # A start that was killed may have left a partial file, which is no reason to refuse the next one.
+            if path.is_dir() and any(file.suffix != ".partial" for file in path.iterdir()):
+                raise InvalidInput(f"--out {path} holds other files and no run: give a new or an empty folder.")
+            path.mkdir(parents=True, exist_ok=True)
+            write_text(path / "recipe.toml", recipe.to_toml())
+        if not (path / "environment.json").is_file():
+            write_json(path / "environment.json", _environment(threads, device))
         return folder
 
     def recipe(self) -> Recipe:
@@ -123,7 +127,9 @@ class RunFolder:
         ours, theirs = recipe.settings(), self.recipe().settings()
         different = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
         if different:
-            changes = ", ".join(f"{key} is {theirs.get(key)!r} there and {ours.get(key)!r} here" for key in different[:3])
+            changes = ", ".join(
+                f"{key} is {theirs.get(key)!r} there and {ours.get(key)!r} here" for key in different[:3]
+            )
             raise InvalidInput(
                 f"--out {self.path} holds another run ({changes}): give another folder, or the same settings to go on."
             )
@@ -155,4 +161,7 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )

@@ -8,7 +8,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, create_model, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 
 from fedfeast.data import DATASETS
 from fedfeast.errors import InvalidInput
@@ -55,8 +63,8 @@ class PopulationSection(Section):
         for name in idle:
             if getattr(self, name) != type(self).model_fields[name].default:
                 raise InvalidInput(
-                    f"population.{name} = {getattr(self, name)!r} has no effect with population.source = {self.source!r}: "
-                    "leave it out, or choose the source that uses it."
+                    f"population.{name} = {getattr(self, name)!r} has no effect with "
+                    f"population.source = {self.source!r}: leave it out, or choose the source that uses it."
                 )
         return self
 
@@ -76,8 +84,8 @@ class PartitionSection(Section):
             return table
         if "alpha_eff" in table and "alpha_data" in table:
             raise InvalidInput(
-                f"partition.alpha_eff = {table['alpha_eff']} and partition.alpha_data = {table['alpha_data']} set the same thing: "
-                "give one of them (set the other to none)."
+                f"partition.alpha_eff = {table['alpha_eff']} and partition.alpha_data = {table['alpha_data']} "
+                "set the same thing: give one of them (set the other to none)."
             )
         return table if "alpha_data" in table else {"alpha_eff": 0.45, **table}
 
@@ -119,7 +127,10 @@ class AugmentationSection(Section):
 
     crop_padding: int = Field(4, ge=0)
     flip: bool = True
-    randaugment: Annotated[tuple[int, int], Field(strict=False)] = (2, 6)  # operations, magnitude; 0, 0 is none
+    randaugment: Annotated[tuple[int, int], Field(strict=False)] = (
+        2,
+        6,
+    )  # operations, magnitude; 0, 0 is none
     mixing: Literal["alternate", "off"] = "alternate"
     mixup_beta: float = Field(1.0, gt=0)
     cutmix_beta: float = Field(1.0, gt=0)
@@ -150,12 +161,13 @@ def _method_section(name: str) -> type[Section]:
     """Return the section of one method: its name and its hyper-parameters with their defaults."""
     method = METHODS[name]
     hints = get_type_hints(method)
-    options: dict[str, Any] = {
+    options: dict[str, Any] = {"name": (Literal[name], name)}
+    options |= {
         field.name: (hints[field.name], field.default)
         for field in fields(method)  # type: ignore[arg-type]  # every method is a dataclass
         if field.default is not MISSING
     }
-    return create_model(f"{name}Section", __base__=Section, name=(Literal[name], name), **options)
+    return create_model(f"{name}Section", __base__=Section, **options)
 
 
 METHOD_SECTIONS = {name: _method_section(name) for name in METHODS}
@@ -177,6 +189,11 @@ class Recipe(Section):
     evaluation: EvaluationSection = EvaluationSection()
     checkpoint: CheckpointSection = CheckpointSection()
     engine: EngineSection = EngineSection()
+
+    @property
+    def method_name(self) -> str:
+        """The method's name, a key of METHODS."""
+        return str(self.method.model_dump()["name"])
 
     def settings(self) -> dict[str, Any]:
         """Return every set field by its dotted name."""
@@ -208,7 +225,7 @@ def load_recipe(name_or_path: str, settings: Mapping[str, Any] | Sequence[str] =
         text = Path(name_or_path).read_text(errors="replace")
     else:
         raise InvalidInput(
-            f"unknown recipe {name_or_path!r}{_suggest(name_or_path, packaged_recipes())}: give the path of a TOML file "
+            f"unknown recipe {name_or_path!r}{_suggest(name_or_path, packaged_recipes())}: give a TOML file's path "
             f"or one of {', '.join(packaged_recipes())}."
         )
     return parse_recipe(text, name_or_path, settings)

@@ -18,7 +18,15 @@ from fedfeast.runs.assembly import Federation, assemble, choose_device
 from fedfeast.runs.checkpoint import Best
 from fedfeast.runs.folder import RunFolder
 from fedfeast.runs.recipe import Recipe, load_recipe
-from fedfeast.runs.training import Interrupted, Observer, Silent, train_rounds
+from fedfeast.runs.training import Observer, Silent, train_rounds
+
+
+class Interrupted(Exception):
+    """Training was stopped from outside; everything up to the last finished round is saved."""
+
+    def __init__(self, finished_rounds: int) -> None:
+        super().__init__(f"stopped after round {finished_rounds}")
+        self.finished_rounds = finished_rounds
 
 
 class Run:
@@ -55,11 +63,15 @@ class Run:
     def train(self, observer: Observer | None = None) -> "Run":
         """Train to the end from wherever the folder stands, then measure the curve on the test set."""
         observer = observer or Silent()
-        with self.folder.locked(), _interrupts():
-            self.folder.write_clients(self.federation.client_table())
-            train_rounds(self.federation, self.folder, observer)
-            if not (self.folder.path / "summary.json").is_file():
-                self._summarise(observer)
+        try:
+            with self.folder.locked(), _interrupts():
+                self.folder.write_clients(self.federation.client_table())
+                train_rounds(self.federation, self.folder, observer)
+                if not (self.folder.path / "summary.json").is_file():
+                    self._summarise(observer)
+        except KeyboardInterrupt:
+            state, _ = self.folder.checkpoints.load_latest()
+            raise Interrupted(state.finished_rounds if state else 0) from None
         return self
 
     def evaluate(self, observer: Observer | None = None) -> Curve:
@@ -87,12 +99,13 @@ class Run:
         budgets, others = self.folder.budgets_macs(), other.folder.budgets_macs()
         if budgets.shape != others.shape or not bool((budgets == others).all()):
             raise InvalidInput(
-                f"{self.folder.path} and {other.folder.path} have different populations: client wins need the same clients."
+                f"{self.folder.path} and {other.folder.path} have different populations: "
+                "client wins need the same clients."
             )
         if self.recipe.data.name != other.recipe.data.name:
             raise InvalidInput(
-                f"{self.folder.path} is on {self.recipe.data.name} and {other.folder.path} on {other.recipe.data.name}: "
-                "client wins need the same data set."
+                f"{self.folder.path} is on {self.recipe.data.name} and {other.folder.path} "
+                f"on {other.recipe.data.name}: client wins need the same data set."
             )
         return count_client_wins(self.curve, other.curve, budgets)
 
@@ -125,7 +138,7 @@ class Run:
         answers = sum(len(row["clients"]) for row in rows)
         return {
             "recipe": self.recipe.name,
-            "method": self.recipe.settings()["method.name"],
+            "method": self.recipe.method_name,
             "data": self.recipe.data.name,
             "finished_rounds": len(rows),
             "best_round": best.finished_rounds,
@@ -179,6 +192,3 @@ def _interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, previous)
-
-
-__all__ = ["Interrupted", "Run", "evaluate", "train"]

@@ -17,14 +17,6 @@ from fedfeast.runs.checkpoint import Best, TrainingState
 from fedfeast.runs.folder import RunFolder
 
 
-class Interrupted(Exception):
-    """Training was stopped from outside; everything up to the last finished round is saved."""
-
-    def __init__(self, finished_rounds: int) -> None:
-        super().__init__(f"stopped after round {finished_rounds}")
-        self.finished_rounds = finished_rounds
-
-
 class Observer(Protocol):
     """Is told of progress; the command line draws it."""
 
@@ -63,7 +55,7 @@ def learning_rate(recipe_rate: float, schedule: str, round_index: int, rounds: i
 
 
 def train_rounds(federation: Federation, folder: RunFolder, observer: Observer) -> TrainingState:
-    """Run every round that the folder's newest whole checkpoint has not finished."""
+    """Run every round that the folder's newest whole checkpoint has not finished; save when interrupted."""
     recipe = federation.recipe
     state, damaged = folder.checkpoints.load_latest()
     if state is None:
@@ -84,7 +76,7 @@ def train_rounds(federation: Federation, folder: RunFolder, observer: Observer) 
     except KeyboardInterrupt:
         if state.finished_rounds > saved_rounds:
             folder.checkpoints.save(state)
-        raise Interrupted(state.finished_rounds) from None
+        raise
     return state
 
 

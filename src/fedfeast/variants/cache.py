@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
 
 from fedfeast.errors import InvalidInput
@@ -39,7 +40,7 @@ class VariantCache:
     def of(cls, variants: Sequence[Variant]) -> "VariantCache":
         """Sort the variants by MACs; one of each MAC count, so that 'the largest' is never a tie."""
         ordered = tuple(sorted(variants, key=lambda variant: variant.macs))
-        for one, following in zip(ordered, ordered[1:], strict=False):
+        for one, following in pairwise(ordered):
             if one.macs == following.macs:
                 raise InvalidInput(f"two variants cost {one.macs} MACs: keep one of them in the cache.")
         if not ordered:
@@ -94,17 +95,14 @@ def write_cache(cache: VariantCache, network: ElasticResNet, path: Path) -> None
         writer.writerow(COLUMNS)
         for variant in cache:
             architecture = variant.architecture
-            writer.writerow(
-                [variant.macs, variant.parameters, network.convolution_macs(architecture)]
-                + [list(architecture.depths), list(architecture.expansions), list(architecture.width_indices)]
-            )
+            costs = (variant.macs, variant.parameters, network.convolution_macs(architecture))
+            choices = (architecture.depths, architecture.expansions, architecture.width_indices)
+            writer.writerow([*costs, *map(list, choices)])
 
 
 def _read_row(row: Mapping[str, str | None], network: ElasticResNet, place: str) -> Variant:
     try:
-        architecture = Architecture(
-            *(tuple(ast.literal_eval(row[column] or "")) for column in ("d", "e", "w_indices"))
-        )
+        architecture = Architecture(*(tuple(ast.literal_eval(row[column] or "")) for column in ("d", "e", "w_indices")))
         macs, parameters, convolution_macs = (int(row[column] or "") for column in ("macs", "params", "conv_macs"))
     except (ValueError, SyntaxError, TypeError) as error:
         raise InvalidInput(
@@ -118,6 +116,7 @@ def _read_row(row: Mapping[str, str | None], network: ElasticResNet, place: str)
     if rest or convolution_macs != network.convolution_macs(architecture) or parameters != recorded_parameters:
         raise InvalidInput(
             f"variant cache {place} records {macs} MACs and {parameters} parameters, but this network's "
-            f"{architecture} has {variant.macs} and {variant.parameters}: the cache is damaged or belongs to another space."
+            f"{architecture} has {variant.macs} and {variant.parameters}: "
+            "the cache is damaged or belongs to another space."
         )
     return variant
