@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test check bench clean
+.PHONY: help setup demo test gpu-test check bench clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -20,6 +20,9 @@ demo: setup ## Train the embedded digits federation and show its curve
 
 test: setup ## Run all tests
 	$(BIN)/python -m pytest
+
+gpu-test: setup ## Run the tests that need a CUDA device
+	$(BIN)/python -m pytest -m gpu
 
 check: test ## Run the tests, then formatter, linter and type checker
 	$(BIN)/ruff format --check .

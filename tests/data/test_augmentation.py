@@ -107,7 +107,6 @@ def test_normalise_is_pixel_less_mean_over_deviation(dtype: torch.dtype) -> None
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_a_gpu_gives_the_same_bytes_without_waiting_for_it() -> None:
     images = random_images(2_000)

@@ -108,7 +108,6 @@ def test_beta_must_be_positive(mixing: Mixing) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_a_gpu_gives_the_same_mix_without_waiting_for_it() -> None:
     images = torch.from_numpy(np.random.default_rng(0).normal(size=(6, 16, 3, 32, 32))).float()

@@ -30,7 +30,8 @@ def draw_curves(runs: Sequence[Run], path: Path | str) -> None:
             label=f"{run.recipe.name}, {run.summary['method']}: population score {100 * run.population_score:.1f} %",
         )
     accuracy.set_ylabel("test accuracy (%)")
-    accuracy.legend(loc="lower right", frameon=False)
+    accuracy.set_ylim(*_accuracy_limits(runs))
+    accuracy.legend(loc="lower left", bbox_to_anchor=(0, 1), frameon=False, borderaxespad=0)
     _draw_budgets(clients, runs[0].folder.budgets_macs())
     clients.set_xscale("log")
     clients.xaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
@@ -41,6 +42,15 @@ def draw_curves(runs: Sequence[Run], path: Path | str) -> None:
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=160)
+
+
+def _accuracy_limits(runs: Sequence[Run]) -> tuple[float, float]:
+    """Return axis limits at least ten points apart, so that noise does not look like a trend."""
+    values = [100 * point.accuracy for run in runs for point in run.curve.points]
+    low, high = min(values), max(values)
+    slack = max(1.0, (10 - (high - low)) / 2)
+    top = min(high + slack, 101.0)
+    return min(low - slack, top - 10), top
 
 
 def _draw_budgets(axes: Axes, budgets_macs: np.ndarray) -> None:

@@ -16,6 +16,7 @@ from fedfeast.data.augmentation import (
 )
 from fedfeast.data.examples import Examples, Normalisation
 from fedfeast.data.mixing import Mixing, MixPlan, apply_mixing, draw_mixing, mixed_labels
+from fedfeast.data.randaugment import send
 
 BLOCK_EXAMPLES = 2048  # prepared at once: bounds the memory of a long local epoch
 
@@ -91,14 +92,14 @@ def _make_block(
     examples: Examples, plan: LocalPlan, steps: slice, normalisation: Normalisation, dtype: torch.dtype
 ) -> Iterator[Batch]:
     order, batch_size = plan.order[steps], plan.order.shape[1]
-    chosen = examples.select(torch.from_numpy(order.reshape(-1)).to(examples.labels.device))
+    chosen = examples.select(send(order.reshape(-1), examples.labels))
     positions = slice(steps.start * batch_size, steps.stop * batch_size)
     pixels = apply_augmentation(chosen.images, plan.augmentation.select(positions))
     images = normalise(pixels, normalisation.mean, normalisation.deviation, dtype)
     mixing = plan.mixing.select(steps)
     images = apply_mixing(images.reshape(*order.shape, *images.shape[1:]), mixing)
     labels_a, labels_b = mixed_labels(chosen.labels.reshape(order.shape), mixing)
-    shares = torch.as_tensor(mixing.lambdas, dtype=dtype, device=images.device)
+    shares = send(mixing.lambdas, images).to(dtype)
     for step in range(len(order)):
         yield Batch(images[step], labels_a[step], labels_b[step], shares[step])
 

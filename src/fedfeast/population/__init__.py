@@ -1,29 +1,12 @@
 """Who takes part, with which budget, holding which examples."""
 
-from fedfeast.population.budgets import (
-    Population,
-    paper_population,
-    ranks_to_budgets,
-    read_population,
-    zipf_population,
-    zipf_ranks,
-)
-from fedfeast.population.partition import (
-    Partition,
-    Shards,
-    alpha_data_from_effective,
-    partition_by_budget,
-)
-
-__all__ = [
-    "Partition",
-    "Population",
-    "Shards",
-    "alpha_data_from_effective",
-    "paper_population",
-    "partition_by_budget",
-    "ranks_to_budgets",
-    "read_population",
-    "zipf_population",
-    "zipf_ranks",
-]
+from fedfeast.population.budgets import Population as Population
+from fedfeast.population.budgets import paper_population as paper_population
+from fedfeast.population.budgets import ranks_to_budgets as ranks_to_budgets
+from fedfeast.population.budgets import read_population as read_population
+from fedfeast.population.budgets import zipf_population as zipf_population
+from fedfeast.population.budgets import zipf_ranks as zipf_ranks
+from fedfeast.population.partition import Partition as Partition
+from fedfeast.population.partition import Shards as Shards
+from fedfeast.population.partition import alpha_data_from_effective as alpha_data_from_effective
+from fedfeast.population.partition import partition_by_budget as partition_by_budget

@@ -1,0 +1,43 @@
+"""The embedded default learns: what `make demo` shows."""
+
+from pathlib import Path
+
+import pytest
+
+import fedfeast
+
+# Measured on 2026-11-15 with torch 2.13.0; CPU types differ in rounding, which training amplifies.
+GOLDEN_POPULATION_SCORE = 0.979
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> fedfeast.Run:
+    return fedfeast.train("digits", out=tmp_path_factory.mktemp("digits") / "run")
+
+
+def test_every_served_budget_reaches_95_percent(run: fedfeast.Run) -> None:
+    served = {run.curve.serve(budget) for budget in run.folder.budgets_macs()}
+    assert None not in served
+    assert len(run.curve.points) >= 6
+    assert all(point.accuracy >= 0.95 for point in served if point is not None)
+
+
+def test_the_population_score_is_the_golden_one(run: fedfeast.Run) -> None:
+    assert run.population_score == pytest.approx(GOLDEN_POPULATION_SCORE, abs=0.015)
+
+
+def test_routing_saves_traffic(run: fedfeast.Run) -> None:
+    assert run.summary["traffic"]["reduction"] > 2
+
+
+def test_the_readme_example_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    example = readme.split("```python\n")[1].split("```")[0]
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example, "README.md", "exec"), {})
+    printed = capsys.readouterr().out
+    assert printed.count("MACs") >= 8
+    assert "mean over clients" in printed
+    assert (tmp_path / "runs" / "digits" / "curve.svg").is_file()
