@@ -79,7 +79,7 @@ def test_evaluate_against_another_run(finished: Path) -> None:
         (["train", "digits", "--set", "population.num_clients=5000"], "5000 clients"),
         (["train", "digits", "--set", "population.least_macs=1000"], "below the smallest variant"),
         (
-            ["train", "digits", "--set", "data.name=cifar100", "--set", "data.folder=/nowhere"],
+            ["train", "cifar100-paper", "--set", "data.folder=/nowhere"],
             "/nowhere/cifar-100-python",
         ),
         (["evaluate", "/nowhere"], "/nowhere is no run folder"),

@@ -1,6 +1,7 @@
 """What every method must keep. A new method is tested by adding one line to CASES."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Hashable, Mapping
 from dataclasses import FrozenInstanceError, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -82,6 +83,19 @@ def test_never_a_variant_above_a_clients_budget(case: str) -> None:
             for one_pass in built.method.passes(assignment, step, generator):
                 assert network.macs(one_pass.architecture) <= assignment.client.budget_macs
                 assert one_pass.architecture in assignment.architectures
+
+
+@every_method
+def test_expected_passes_are_the_mean_of_the_passes(case: str) -> None:
+    built = federation(case)
+    for assignment in assignments(built, built.participants[::6]):
+        generator = named_generator(0, "passes", assignment.client.index)
+        drawn: Counter[Hashable] = Counter()
+        for step in range(600):
+            drawn.update(one_pass.architecture for one_pass in built.method.passes(assignment, step, generator))
+        expected = built.method.expected_passes(assignment)
+        assert drawn.keys() == expected.keys()
+        assert all(abs(drawn[one] / 600 - expected[one]) < 0.1 for one in expected)
 
 
 @every_method

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedfeast.data.datasets import DATA_FOLDER_VARIABLE, data_folder, load_dataset
+from fedfeast.data.datasets import DATA_FOLDER_VARIABLE, DATASETS, FACTS, data_folder, load_dataset
 from fedfeast.errors import InvalidInput
 from fedfeast.randomness import named_generator
 
@@ -42,6 +42,15 @@ def test_digits() -> None:
     assert len(counts) == digits.classes == 10
     assert counts.max() - counts.min() <= 2
     assert int(digits.train.images.max()) == 255
+
+
+@pytest.mark.parametrize("name", ["digits", "synthetic"])
+def test_declared_facts_are_true(name: str) -> None:
+    dataset, facts = load_dataset(name), FACTS[name]
+    assert dataset.train.images.shape == (facts.train_examples, facts.channels, facts.side, facts.side)
+    assert len(dataset.test) == facts.test_examples
+    assert dataset.classes == facts.classes
+    assert set(FACTS) == set(DATASETS)
 
 
 def test_synthetic_is_the_same_every_time() -> None:

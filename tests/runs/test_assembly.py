@@ -85,10 +85,6 @@ def test_nobody_left_is_an_error() -> None:
         ({"variants__cache": "cifar100-56"}, "not in the network's space"),
         ({"variants__cache": "digits-9"}, "neither a file nor one of"),
         (
-            {"data__name": "cifar100", "data__folder": "/nowhere"},
-            "cifar100 needs the file /nowhere/cifar-100-python/train",
-        ),
-        (
             {"population__source": "zipf", "population__least_macs": 2e7},
             "range from 20000000.0 to 12000000.0",
         ),
@@ -97,3 +93,8 @@ def test_nobody_left_is_an_error() -> None:
 def test_bad_input(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         build(**settings)
+
+
+def test_missing_data_files_are_named() -> None:
+    with pytest.raises(InvalidInput, match="cifar100 needs the file /nowhere/cifar-100-python/train"):
+        assemble(load_recipe("cifar100-paper", {"data.folder": "/nowhere"}))

@@ -27,6 +27,25 @@ class Dataset:
     normalisation: Normalisation | None = None
 
 
+@dataclass(frozen=True)
+class DatasetFacts:
+    """What is known of a data set without its files; training examples are equally many per class."""
+
+    classes: int
+    channels: int
+    side: int  # of the square images, in pixels
+    train_examples: int
+    test_examples: int
+
+
+FACTS = {
+    "digits": DatasetFacts(10, 1, 8, 1442, 355),  # classes differ by a few examples
+    "synthetic": DatasetFacts(10, 1, 8, 60_000, 6_000),
+    "cifar10": DatasetFacts(10, 3, 32, 50_000, 10_000),
+    "cifar100": DatasetFacts(100, 3, 32, 50_000, 10_000),
+}
+
+
 def data_folder(folder: str | None) -> Path:
     """Return where data files are looked for: the given folder, $FEDFEAST_DATA, or ~/.fedfeast/data."""
     chosen = folder or os.environ.get(DATA_FOLDER_VARIABLE)

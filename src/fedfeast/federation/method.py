@@ -1,7 +1,7 @@
 """The interface of a federated method: what is sent, trained, merged and served."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 from torch import Tensor
@@ -39,6 +39,10 @@ class Method(ABC):
     @abstractmethod
     def passes(self, assignment: Assignment, step: int, generator: np.random.Generator) -> list[Pass]:
         """Return the passes of one local step, in order."""
+
+    @abstractmethod
+    def expected_passes(self, assignment: Assignment) -> dict[Hashable, float]:
+        """Return how often a local step passes through each architecture on average."""
 
     @abstractmethod
     def loss(

@@ -1,6 +1,6 @@
 """FEAST: budget-tailored routing and local multi-variant co-training (Secs. 3.3 and 3.4)."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -74,6 +74,13 @@ class Feast(Method):
         if self.rule == "full" and interior:
             passes.append(Pass(interior[generator.integers(len(interior))], "student"))
         return passes
+
+    def expected_passes(self, assignment: Assignment) -> dict[Hashable, float]:
+        """Return 1 for the endpoints that the rule trains and 1/k for each of k intermediates."""
+        smallest, largest = assignment.architectures[0], assignment.architectures[-1]
+        interior = assignment.architectures[1:-1] if self.rule == "full" else ()
+        endpoints = {"global-min": [smallest], "local-max": [largest]}.get(self.rule, [largest, smallest])
+        return {one: 1.0 for one in endpoints} | {one: 1.0 / len(interior) for one in interior}
 
     def loss(
         self, role: str, outputs: tuple[Tensor, ...], batch: Batch, carried: Tensor | None

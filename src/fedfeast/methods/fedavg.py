@@ -1,6 +1,6 @@
 """FedAvg: one fixed network for every client that can afford it (McMahan et al., 2017)."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -51,6 +51,10 @@ class FedAvg(Method):
     def passes(self, assignment: Assignment, step: int, generator: np.random.Generator) -> list[Pass]:
         """Return the one supervised pass."""
         return [Pass(assignment.architectures[0], "supervised")]
+
+    def expected_passes(self, assignment: Assignment) -> dict[Hashable, float]:
+        """Return the one pass."""
+        return {assignment.architectures[0]: 1.0}
 
     def loss(
         self, role: str, outputs: tuple[Tensor, ...], batch: Batch, carried: Tensor | None

@@ -28,6 +28,10 @@ class Network(Protocol):
         """Return the multiply-accumulates of one inference."""
         ...
 
+    def convolution_macs(self, architecture: Any) -> int:
+        """Return the multiply-accumulates of one inference, convolutions alone."""
+        ...
+
     def parameters(self, architecture: Any) -> int:
         """Return the number of parameters."""
         ...

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 
 from fedfeast.data import (
+    FACTS,
     Augmentation,
-    Dataset,
-    Examples,
     Mixing,
     Preparation,
+    ServerSplit,
     ShardedExamples,
     load_dataset,
     measure_normalisation,
@@ -98,24 +98,18 @@ def choose_device(recipe: Recipe) -> torch.device:
 
 
 def assemble(recipe: Recipe) -> Federation:
-    """Build the federation of a recipe: population, data, network, variants, method."""
-    dataset = load_dataset(recipe.data.name, recipe.data.folder)
-    network = build_network(recipe, dataset)
+    """Build the federation of a recipe: network, variants, method, population, data."""
+    network = build_network(recipe)
     cache = read_cache(recipe.variants.cache, network)
     options = recipe.method.model_dump(exclude={"name"})
     method = build_method(recipe.method_name, network, cache, options)
     population = build_population(recipe.population, recipe.seed)
     participants = choose_participants(recipe.population, population, cache, method)
 
-    labels = dataset.train.labels.numpy()
-    split = split_server_examples(
-        labels,
-        recipe.data.validation_examples,
-        recipe.data.calibration_examples,
-        named_generator(recipe.seed, "server examples"),
-    )
+    dataset = load_dataset(recipe.data.name, recipe.data.folder)
+    split = split_off_server_examples(recipe, dataset.train.labels.numpy())
     pool = dataset.train.select(torch.from_numpy(split.clients))
-    partition = partition_pool(recipe, population, pool, dataset.classes)
+    partition = partition_pool(recipe, population, pool.labels.numpy())
     normalisation = dataset.normalisation or measure_normalisation(pool.images)
     device = choose_device(recipe)
     calibration = dataset.train.select(torch.from_numpy(split.calibration)).to(device)
@@ -145,13 +139,16 @@ def assemble(recipe: Recipe) -> Federation:
     )
 
 
-def build_network(recipe: Recipe, dataset: Dataset) -> ElasticResNet:
+def build_network(recipe: Recipe) -> ElasticResNet:
     """Return the elastic network for the data set's images and classes."""
-    _, channels, height, width = dataset.train.images.shape
-    if height != width:
-        raise InvalidInput(f"{recipe.data.name} has {height}x{width} images: the network takes square ones.")
+    facts = FACTS[recipe.data.name]
     return ElasticResNet(
-        SearchSpace(**recipe.network.model_dump(), image_size=height, image_channels=channels, classes=dataset.classes)
+        SearchSpace(
+            **recipe.network.model_dump(),
+            image_size=facts.side,
+            image_channels=facts.channels,
+            classes=facts.classes,
+        )
     )
 
 
@@ -194,16 +191,23 @@ def choose_participants(
     return participants
 
 
-def partition_pool(recipe: Recipe, population: Population, pool: Examples, classes: int) -> Partition:
-    """Divide the client pool among the clients."""
+def split_off_server_examples(recipe: Recipe, labels: np.ndarray) -> ServerSplit:
+    """Split the training examples between the server and the clients."""
+    section, generator = recipe.data, named_generator(recipe.seed, "server examples")
+    return split_server_examples(labels, section.validation_examples, section.calibration_examples, generator)
+
+
+def partition_pool(recipe: Recipe, population: Population, labels: np.ndarray) -> Partition:
+    """Divide the client pool, given by its labels, among the clients."""
     section = recipe.partition
     shares = population.data_shares(recipe.population.gamma, recipe.population.cap_macs)
     alpha_data = section.alpha_data
     if alpha_data is None:
         assert section.alpha_eff is not None
-        alpha_data = alpha_data_from_effective(section.alpha_eff, len(pool), classes, population.num_clients)
+        classes = FACTS[recipe.data.name].classes
+        alpha_data = alpha_data_from_effective(section.alpha_eff, len(labels), classes, population.num_clients)
     generator = named_generator(recipe.seed, "partition")
-    return partition_by_budget(pool.labels.numpy(), shares, alpha_data, generator, min_shard=section.min_shard)
+    return partition_by_budget(labels, shares, alpha_data, generator, min_shard=section.min_shard)
 
 
 def build_mixing(recipe: Recipe) -> Mixing | None:
