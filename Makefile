@@ -17,6 +17,7 @@ setup: .venv/ready ## Install fedfeast and its tools into .venv
 demo: setup ## Train the embedded digits federation and show its curve
 	rm -rf runs/demo
 	$(BIN)/fedfeast train digits --out runs/demo
+	$(BIN)/fedfeast report runs/demo
 
 test: setup ## Run all tests
 	$(BIN)/python -m pytest

@@ -10,16 +10,24 @@ if TYPE_CHECKING:
     from fedfeast.runs import Run as Run
     from fedfeast.runs import evaluate as evaluate
     from fedfeast.runs import load_recipe as load_recipe
+    from fedfeast.runs import plan_recipe as plan_recipe
     from fedfeast.runs import train as train
+    from fedfeast.serving.bundle import load_bundle as load_bundle
+    from fedfeast.serving.extraction import Limits as Limits
+    from fedfeast.serving.extraction import extract as extract
 
 # Resolved on first use, so that `import fedfeast` and `fedfeast --help` load no torch.
 _PUBLIC = {
     "InvalidInput": "fedfeast.errors",
+    "Limits": "fedfeast.serving.extraction",
     "Recipe": "fedfeast.runs",
     "Run": "fedfeast.runs",
     "draw_curves": "fedfeast.app.pictures",
     "evaluate": "fedfeast.runs",
+    "extract": "fedfeast.serving.extraction",
+    "load_bundle": "fedfeast.serving.bundle",
     "load_recipe": "fedfeast.runs",
+    "plan_recipe": "fedfeast.runs",
     "train": "fedfeast.runs",
 }
 __all__ = list(_PUBLIC)

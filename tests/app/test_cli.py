@@ -69,6 +69,38 @@ def test_evaluate_against_another_run(finished: Path) -> None:
     assert "client wins" in fedfeast("evaluate", finished, "--against", finished).stdout
 
 
+def test_plan_in_json_and_side_by_side() -> None:
+    plan = json.loads(fedfeast("plan", "digits", "--json").stdout)
+    assert plan["supernet"]["parameters"] == 546_906
+    assert plan["time"]["seconds_per_round"] > 0
+    both = json.loads(fedfeast("plan", "digits", "--gamma", "0,1", "--json").stdout)["plans"]
+    assert [one["gamma"] for one in both] == [0.0, 1.0]
+    assert "predicted time" in fedfeast("plan", "digits").stdout
+
+
+def test_search_writes_a_cache_and_its_picture(tmp_path: Path) -> None:
+    words = ("search", "digits", "--targets", "2e5,1e6", "--json")
+    one, same = (fedfeast(*words, "--out", tmp_path / name) for name in ("one.csv", "same.csv"))
+    assert one.returncode == 0, one.stderr
+    facts = json.loads(one.stdout)
+    assert facts["variants"] == 2
+    assert (tmp_path / "one.csv").read_text() == (tmp_path / "same.csv").read_text()
+    assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
+    assert same.returncode == 0
+
+
+def test_extract_and_report(finished: Path, tmp_path: Path) -> None:
+    done = fedfeast("extract", finished, "--max-macs", "6e5", "--out", tmp_path / "bundle", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["macs"] == 545_920
+    assert "test accuracy" in fedfeast("extract", finished, "--max-params", "1e5").stdout
+    assert (finished / "bundles" / "100000-parameters" / "manifest.json").is_file()
+    written = fedfeast("report", finished, "--out", tmp_path / "report.html", "--tensorboard", tmp_path / "events")
+    assert written.returncode == 0, written.stderr
+    assert (tmp_path / "report.html").is_file()
+    assert any((tmp_path / "events").rglob("events.*"))
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -83,6 +115,12 @@ def test_evaluate_against_another_run(finished: Path) -> None:
             "/nowhere/cifar-100-python",
         ),
         (["evaluate", "/nowhere"], "/nowhere is no run folder"),
+        (["report", "/nowhere"], "/nowhere is no run folder"),
+        (["extract", "/nowhere", "--max-macs", "1e6"], "/nowhere is no run folder"),
+        (["plan", "digits", "--gamma", "1,many"], "population.gamma = 'many'"),
+        (["plan", "digits", "--set", "variants.cache=cifar100-56"], "not in the network's space"),
+        (["search", "digits", "--targets", "1e6,much", "--out", "/nowhere/x.csv"], "'1e6,much' is no list of numbers"),
+        (["search", "digits", "--targets", "10", "--out", "/nowhere/x.csv"], "128320"),
     ],
 )
 def test_bad_input_is_one_sentence_and_no_traceback(words: list[str], sentence: str, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ LAYERS = (
     "evaluation",
     "engines",
     "runs",
+    "serving",
     "app",
 )
 FOUNDATION = {"errors", "randomness"}

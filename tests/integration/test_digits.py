@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import fedfeast
@@ -28,6 +29,21 @@ def test_the_population_score_is_the_golden_one(run: fedfeast.Run) -> None:
 
 def test_routing_saves_traffic(run: fedfeast.Run) -> None:
     assert run.summary["traffic"]["reduction"] > 2
+
+
+def test_ten_uncached_networks_lie_within_two_points_of_the_cached_curve(run: fedfeast.Run, tmp_path: Path) -> None:
+    cached = [point.macs for point in run.curve.points]
+    accuracies = [point.accuracy for point in run.curve.points]
+    seen = set()
+    for position, budget in enumerate(np.geomspace(200e3, 4.5e6, 12)):
+        manifest = fedfeast.extract(run, tmp_path / str(position), fedfeast.Limits(max_macs=budget), search=True)
+        if manifest["cached"]:
+            continue
+        seen.add(manifest["macs"])
+        on_the_curve = np.interp(np.log(manifest["macs"]), np.log(cached), accuracies)
+        assert abs(manifest["test_accuracy"] - on_the_curve) <= 0.02
+        assert manifest["untrained_share"] <= 0.01
+    assert len(seen) >= 10
 
 
 def test_the_readme_example_runs(

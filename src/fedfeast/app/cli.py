@@ -27,6 +27,8 @@ SettingsOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a field of the recipe; may be repeated."),
 ]
+RecipeArgument = Annotated[str, typer.Argument(help="A shipped recipe (digits, cifar100-paper, ...) or a TOML file.")]
+RunArgument = Annotated[Path, typer.Argument(help="A run's folder.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 
 
@@ -45,7 +47,7 @@ def options(
 
 @app.command()
 def train(
-    recipe: Annotated[str, typer.Argument(help="A shipped recipe (digits, cifar100-paper, ...) or a TOML file.")],
+    recipe: RecipeArgument,
     out: Annotated[Path | None, typer.Option(help="The run's folder; runs/RECIPE by default.")] = None,
     settings: SettingsOption = None,
     as_json: JsonOption = False,
@@ -76,7 +78,7 @@ def train(
 
 @app.command()
 def evaluate(
-    folder: Annotated[Path, typer.Argument(help="A run's folder.")],
+    folder: RunArgument,
     against: Annotated[Path | None, typer.Option(help="Another run to count client wins against.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -91,6 +93,143 @@ def evaluate(
     with LiveProgress(_console(as_json)) as progress:
         run.evaluate(progress)
     _present(run, as_json, other)
+
+
+@app.command()
+def plan(
+    recipe: RecipeArgument,
+    gamma: Annotated[
+        str | None, typer.Option(help="One or several values, e.g. 0,0.5,1: their plans are set side by side.")
+    ] = None,
+    settings: SettingsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what a federation will send, compute and cover, before it starts and without its data."""
+    from fedfeast.app.plan_tables import print_plans
+    from fedfeast.runs import load_recipe, plan_recipe
+    from fedfeast.runs.outline import outline
+    from fedfeast.runs.timing import time_passes
+
+    words = settings or []
+    recipes = [
+        load_recipe(recipe, [*words, *([f"population.gamma={one}"] if one else [])])
+        for one in (gamma.split(",") if gamma is not None else [""])
+    ]
+    console = _console(as_json)
+    with console.status("planning"):
+        times = time_passes(outline(recipes[0]))
+        plans = [plan_recipe(one, times) for one in recipes]
+    if as_json:
+        print(json.dumps(plans[0] if len(plans) == 1 else {"plans": plans}, indent=2))
+    else:
+        print_plans(plans, console)
+
+
+@app.command()
+def search(
+    recipe: RecipeArgument,
+    out: Annotated[Path, typer.Option(help="Where to write the cache (CSV); a picture goes beside it.")],
+    targets: Annotated[
+        str | None, typer.Option(help="MAC targets, e.g. 25e6,50e6; without them the recipe's [variants].")
+    ] = None,
+    settings: SettingsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Build a cache of variants for a recipe's space: the fittest network within every MAC target."""
+    from fedfeast.app.pictures import search_figure
+    from fedfeast.app.progress import CountedProgress
+    from fedfeast.runs import load_recipe
+    from fedfeast.runs.searching import search_recipe, targets_of
+
+    loaded = load_recipe(recipe, settings or [])
+    wanted = _parse_numbers("--targets", targets) if targets is not None else targets_of(loaded)
+    console = _console(as_json)
+    with CountedProgress(console, "searching", len(wanted)) as progress:
+        result = search_recipe(loaded, wanted, lambda found: progress.advance(f"{found.macs:,} MACs"))
+    result.write(out)
+    search_figure(result.distinct).savefig(out.with_suffix(".png"), dpi=160)
+    facts = {
+        "cache": str(out),
+        "picture": str(out.with_suffix(".png")),
+        "variants": len(result.distinct),
+        "macs_min": result.distinct[0].macs,
+        "macs_max": result.distinct[-1].macs,
+        "repeated_targets": [result.found[position].target_macs for position in result.repeated],
+        "dominated_targets": [result.found[position].target_macs for position in result.dominated],
+    }
+    if as_json:
+        print(json.dumps(facts, indent=2))
+        return
+    for name, value in facts.items():
+        console.print(f"{name.replace('_', ' '):<18} {value}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def extract(
+    folder: RunArgument,
+    max_macs: Annotated[float | None, typer.Option(help="The device's budget in MACs per example.")] = None,
+    max_params: Annotated[float | None, typer.Option(help="The most parameters the device holds.")] = None,
+    search: Annotated[bool, typer.Option("--search", help="Find a new network for this budget.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="The bundle's new folder; beside the run's files by default.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take the largest affordable network out of a trained run, as a folder that needs torch alone."""
+    from fedfeast.runs import Run
+    from fedfeast.serving.extraction import UNTRAINED_WARNING, Limits, describe_extraction
+    from fedfeast.serving.extraction import extract as extract_bundle
+
+    run, console = Run.open(folder), _console(as_json)
+    limits = Limits(max_macs, max_params)
+    name = "-".join(str(limits).replace("and", "").split()) + ("-searched" if search else "")
+    bundle = out if out is not None else folder / "bundles" / name
+    with console.status("extracting"):
+        manifest = extract_bundle(run, bundle, limits, search)
+    if manifest["untrained_share"] > UNTRAINED_WARNING:
+        _errors().print(
+            f"[yellow]warning:[/] {100 * manifest['untrained_share']:.1f} % of this network's weights "
+            "were never trained by any client.",
+            soft_wrap=True,
+        )
+    if as_json:
+        print(json.dumps({"bundle": str(bundle), **manifest}, indent=2))
+        return
+    console.print(describe_extraction(manifest), highlight=False)
+    console.print(f"bundle   {bundle}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="One or several runs' folders.")],
+    out: Annotated[Path | None, typer.Option(help="The HTML file; by default report.html in the first folder.")] = None,
+    tensorboard: Annotated[
+        Path | None, typer.Option(help="Also write the training history as TensorBoard events into this folder.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write one self-contained HTML page about one or several runs, with its pictures as files."""
+    from fedfeast.app.report import write_report
+    from fedfeast.runs import Run
+
+    runs = [Run.open(folder) for folder in folders]
+    page = out if out is not None else folders[0] / "report.html"
+    files = write_report(runs, page)
+    if tensorboard is not None:
+        from fedfeast.app.tensorboard import write_events
+
+        write_events(runs, tensorboard)
+    if as_json:
+        print(json.dumps({"report": str(page), "files": [str(file) for file in files]}, indent=2))
+    else:
+        _console(as_json).print(f"report   {page}", highlight=False, soft_wrap=True)
+
+
+def _parse_numbers(name: str, text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InvalidInput(f"{name} {text!r} is no list of numbers: write it like 25e6,50e6.") from None
 
 
 def _present(run: "Run", as_json: bool, other: "Run | None" = None) -> None:

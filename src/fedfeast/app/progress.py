@@ -17,15 +17,7 @@ class LiveProgress:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[detail]}"),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
+        self._progress = _bar(console)
         self._task: TaskID | None = None
         self._total = 0
         self._validation = ""
@@ -71,3 +63,43 @@ class LiveProgress:
         if not self._console.is_terminal and (last or now - self._last_line >= PLAIN_EVERY_SECONDS):
             self._console.print(text, highlight=False, soft_wrap=True)
             self._last_line = now
+
+
+class CountedProgress:
+    """A bar over a known number of pieces of work; now and then a line where there is no terminal."""
+
+    def __init__(self, console: Console, description: str, total: int) -> None:
+        self._console, self._description, self._total, self._done = console, description, total, 0
+        self._progress = _bar(console)
+        self._task = self._progress.add_task(description, total=total, detail="")
+        self._last_line = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def advance(self, detail: str) -> None:
+        """Count one more piece as done."""
+        self._done += 1
+        self._progress.update(self._task, completed=self._done, detail=detail)
+        now = time.monotonic()
+        if not self._console.is_terminal and now - self._last_line >= PLAIN_EVERY_SECONDS:
+            self._console.print(f"{self._description} {self._done}/{self._total}  {detail}", highlight=False)
+            self._last_line = now
+
+
+def _bar(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[detail]}"),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )

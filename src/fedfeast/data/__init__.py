@@ -9,6 +9,7 @@ from fedfeast.data.batches import count_steps as count_steps
 from fedfeast.data.batches import draw_local_plan as draw_local_plan
 from fedfeast.data.batches import make_batches as make_batches
 from fedfeast.data.datasets import DATASETS as DATASETS
+from fedfeast.data.datasets import EMBEDDED as EMBEDDED
 from fedfeast.data.datasets import FACTS as FACTS
 from fedfeast.data.datasets import Dataset as Dataset
 from fedfeast.data.datasets import load_dataset as load_dataset

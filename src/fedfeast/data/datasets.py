@@ -101,7 +101,8 @@ def load_cifar100(folder: Path) -> Dataset:
 
 _WITHOUT_FILES: dict[str, Callable[[], Dataset]] = {"digits": load_digits, "synthetic": load_synthetic}
 _FROM_FILES: dict[str, Callable[[Path], Dataset]] = {"cifar10": load_cifar10, "cifar100": load_cifar100}
-DATASETS = (*_WITHOUT_FILES, *_FROM_FILES)
+EMBEDDED = tuple(_WITHOUT_FILES)
+DATASETS = (*EMBEDDED, *_FROM_FILES)
 
 
 def load_dataset(name: str, folder: str | None = None) -> Dataset:

@@ -1,5 +1,6 @@
 """One run from recipe to summary."""
 
+from fedfeast.runs.plan import plan_recipe as plan_recipe
 from fedfeast.runs.recipe import Recipe as Recipe
 from fedfeast.runs.recipe import load_recipe as load_recipe
 from fedfeast.runs.recipe import packaged_recipes as packaged_recipes

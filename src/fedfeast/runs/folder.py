@@ -100,10 +100,14 @@ class RunFolder:
         """Write clients.csv, one row per client."""
         self._write_csv("clients.csv", list(columns), zip(*columns.values(), strict=True))
 
-    def budgets_macs(self) -> np.ndarray:
-        """Return the clients' budgets from clients.csv."""
+    def clients(self) -> list[dict[str, str]]:
+        """Return the rows of clients.csv."""
         with (self.path / "clients.csv").open() as file:
-            return np.array([float(row["budget_macs"]) for row in csv.DictReader(file)])
+            return list(csv.DictReader(file))
+
+    def budgets_macs(self) -> np.ndarray:
+        """Return the clients' budgets."""
+        return np.array([float(row["budget_macs"]) for row in self.clients()])
 
     def write_summary(self, summary: Mapping[str, Any], curve: Curve) -> None:
         """Write summary.json and the curve as a table."""
@@ -113,11 +117,19 @@ class RunFolder:
 
     def summary(self) -> dict[str, Any]:
         """Return summary.json."""
-        file = self.path / "summary.json"
-        if not file.is_file():
+        if not self.has_summary():
             raise InvalidInput(f"{self.path} has no summary yet: run fedfeast evaluate {self.path}.")
-        content: dict[str, Any] = json.loads(file.read_text())
+        content: dict[str, Any] = json.loads((self.path / "summary.json").read_text())
         return content
+
+    def has_summary(self) -> bool:
+        """Return whether the test curve was measured."""
+        return (self.path / "summary.json").is_file()
+
+    def has_finished_rounds(self) -> bool:
+        """Return whether there is any round to speak of."""
+        metrics = self.path / "metrics.jsonl"
+        return metrics.is_file() and metrics.stat().st_size > 0
 
     def curve(self) -> Curve:
         """Return the measured accuracy-MACs curve."""

@@ -107,6 +107,10 @@ class VariantsSection(Section):
     """The cache: a packaged name or the path of a CSV file."""
 
     cache: str = "cifar100-56"
+    # What `fedfeast search` looks for: networks at evenly spaced MACs.
+    num_targets: int = Field(56, ge=1)
+    least_target_macs: float = Field(25e6, gt=0)
+    greatest_target_macs: float = Field(600e6, gt=0)
 
 
 class TrainingSection(Section):

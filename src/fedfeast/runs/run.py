@@ -14,11 +14,13 @@ import torch
 
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import ClientWins, Curve, count_client_wins
-from fedfeast.runs.assembly import Federation, assemble, choose_device
+from fedfeast.networks import ElasticResNet
+from fedfeast.runs.assembly import Federation, assemble, build_network, choose_device
 from fedfeast.runs.checkpoint import Best
 from fedfeast.runs.folder import RunFolder
 from fedfeast.runs.recipe import Recipe, load_recipe
 from fedfeast.runs.training import Observer, Silent, train_rounds
+from fedfeast.variants import VariantCache, read_cache
 
 
 class Interrupted(Exception):
@@ -67,7 +69,7 @@ class Run:
             with self.folder.locked(), _interrupts():
                 self.folder.write_clients(self.federation.client_table())
                 train_rounds(self.federation, self.folder, observer)
-                if not (self.folder.path / "summary.json").is_file():
+                if not self.folder.has_summary():
                     self._summarise(observer)
         except KeyboardInterrupt:
             state, _ = self.folder.checkpoints.load_latest()
@@ -94,6 +96,11 @@ class Run:
         """The mean test accuracy over clients, each with the largest variant it affords."""
         return self.curve.population_score(self.folder.budgets_macs())
 
+    def elastic_network(self) -> tuple[ElasticResNet, VariantCache]:
+        """Return the network and the cache of the recipe, without loading any data."""
+        network = build_network(self.recipe)
+        return network, read_cache(self.recipe.variants.cache, network)
+
     def client_wins(self, other: "Run") -> ClientWins:
         """Count on how many clients this run serves better than another one of the same population."""
         budgets, others = self.folder.budgets_macs(), other.folder.budgets_macs()
@@ -110,7 +117,7 @@ class Run:
         return count_client_wins(self.curve, other.curve, budgets)
 
     def _summarise(self, observer: Observer) -> Curve:
-        best = self._best()
+        best = self.best()
         federation = self.federation
         points = federation.method.operating_points()
         done = iter(range(len(points)))
@@ -122,7 +129,8 @@ class Run:
         self.folder.write_summary(self._numbers(best, curve), curve)
         return curve
 
-    def _best(self) -> Best:
+    def best(self) -> Best:
+        """Return the weights of the best validated round."""
         state, _ = self.folder.checkpoints.load_latest()
         if state is None or state.best is None:
             raise InvalidInput(

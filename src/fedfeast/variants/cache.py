@@ -88,16 +88,22 @@ def read_cache(name_or_path: str, network: ElasticResNet) -> VariantCache:
     return VariantCache.of([_read_row(row, network, f"{name_or_path}:{rows.line_num}") for row in rows])
 
 
-def write_cache(cache: VariantCache, network: ElasticResNet, path: Path) -> None:
-    """Write the cache as a CSV file that read_cache reads."""
+def write_cache(
+    cache: VariantCache,
+    network: ElasticResNet,
+    path: Path,
+    further: Mapping[str, Sequence[float]] | None = None,
+) -> None:
+    """Write the cache, with further columns if wanted, as a CSV file that read_cache reads."""
+    columns = further or {}
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        for variant in cache:
+        writer.writerow([*COLUMNS, *columns])
+        for row, variant in enumerate(cache):
             architecture = variant.architecture
             costs = (variant.macs, variant.parameters, network.convolution_macs(architecture))
             choices = (architecture.depths, architecture.expansions, architecture.width_indices)
-            writer.writerow([*costs, *map(list, choices)])
+            writer.writerow([*costs, *map(list, choices), *(values[row] for values in columns.values())])
 
 
 def _read_row(row: Mapping[str, str | None], network: ElasticResNet, place: str) -> Variant:

@@ -1,0 +1,1 @@
+"""What leaves the building: networks taken out of a trained supernet."""

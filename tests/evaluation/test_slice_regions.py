@@ -1,0 +1,155 @@
+from typing import cast, get_args
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from fedfeast.evaluation.slice_regions import ActivatedSupport, Part, SliceRegions, cut_regions, part_of
+from fedfeast.federation import Client
+from fedfeast.methods import Feast
+from fedfeast.methods.feast import TrainingRule
+from fedfeast.networks import Architecture, ElasticResNet, SearchSpace
+from fedfeast.routing import SliceMap, envelope_of
+from fedfeast.variants import Variant, VariantCache, read_cache
+
+TINY = ElasticResNet(
+    SearchSpace(
+        stem_channels=6,
+        stage_channels=(6, 10),
+        depths=(0, 1, 2),
+        expansions=(0.3, 0.6),
+        widths=(0.4, 0.7, 1.0),
+        stage_strides=(1, 2),
+        image_size=4,
+        classes=3,
+        channel_divisor=1,
+    )
+)
+CACHE = VariantCache.of(
+    [
+        Variant.of(TINY, Architecture(depths, expansions, widths))
+        for depths, expansions, widths in [
+            ((0, 0), (0.3, 0.3), (0, 0, 0)),
+            ((1, 0), (0.3, 0.3), (0, 1, 0)),
+            ((0, 1), (0.3, 0.6), (1, 0, 1)),
+            ((1, 0), (0.6, 0.3), (0, 2, 1)),
+            ((0, 1), (0.3, 0.3), (2, 1, 1)),
+        ]
+    ]
+)
+REGIONS = cut_regions(TINY, CACHE)
+PAPER = ElasticResNet(SearchSpace())
+PAPER_CACHE = read_cache("cifar100-56", PAPER)
+
+
+class FixedChoice:
+    """A generator whose every integer is the same."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def integers(self, high: int) -> int:
+        return self.value
+
+
+def spread(regions: SliceRegions, values: NDArray[np.float64]) -> torch.Tensor:
+    """Return a flat vector of the supernet with each region's value added at its scalars."""
+    flat = TINY.layout.zeros(torch.float64)
+    views = TINY.layout.views(flat)
+    for tensor, bounds, value in zip(regions.tensors, regions.bounds, values, strict=True):
+        view = views[regions.tensor_names[tensor]]
+        rows, columns = slice(*bounds[:2]), slice(*bounds[2:])
+        (view[rows, columns] if view.ndim > 1 else view[rows]).add_(float(value))
+    return flat
+
+
+def activated_scalars(architectures: list[Architecture]) -> torch.Tensor:
+    """Return, scalar by scalar, how many of the architectures activate it."""
+    flat = TINY.layout.zeros(torch.float64)
+    for architecture in architectures:
+        SliceMap.leading(TINY.layout, TINY.shapes(architecture)).increment_(flat, 1.0)
+    return flat
+
+
+def test_regions_tile_every_tensor_once() -> None:
+    covered = spread(REGIONS, np.ones(len(REGIONS.tensors)))
+    expected = torch.zeros_like(covered)
+    SliceMap.leading(TINY.layout, TINY.layout.shapes).increment_(expected, 1.0)
+    assert torch.equal(covered, expected)
+    assert REGIONS.num_parameters.sum() == TINY.layout.num_parameters
+
+
+def test_routing_and_first_activation_agree_with_every_scalar() -> None:
+    routed = REGIONS.routed()
+    assert not routed[:, 0].any()
+    for number in range(1, len(CACHE) + 1):
+        prefix = CACHE.variants[:number]
+        envelope = activated_scalars([envelope_of(prefix, TINY.space)])
+        assert torch.equal(spread(REGIONS, routed[:, number].astype(float)), envelope)
+        trained = activated_scalars([variant.architecture for variant in prefix]) > 0
+        reached = spread(REGIONS, (REGIONS.activated_from <= number).astype(float))
+        assert torch.equal(reached, trained.double())
+        assert (reached < envelope).any()  # routed and never activated: the case is not a trivial one
+
+
+@pytest.mark.parametrize("rule", get_args(TrainingRule))
+def test_multiplicities_count_the_passes_of_the_method_at_every_scalar(rule: TrainingRule) -> None:
+    method = Feast(TINY, CACHE, rule)
+    multiplicities = REGIONS.multiplicities(rule)
+    assert not multiplicities[:, 0].any()
+    for number, variant in enumerate(CACHE, start=1):
+        assignment = method.assign(Client(0, "one", variant.macs, 1))
+        choices = range(max(number - 2, 1))
+        total = TINY.layout.zeros(torch.float64)
+        for choice in choices:
+            passes = method.passes(assignment, 0, cast(np.random.Generator, FixedChoice(choice)))
+            total += activated_scalars([cast(Architecture, one.architecture) for one in passes])
+        torch.testing.assert_close(spread(REGIONS, multiplicities[:, number]), total / len(choices))
+
+
+@pytest.mark.parametrize("number", range(len(CACHE) + 1))
+def test_never_activated_agrees_with_every_scalar(number: int) -> None:
+    support = ActivatedSupport.of(TINY, CACHE.variants[:number])
+    trained = activated_scalars([variant.architecture for variant in CACHE.variants[:number]]) > 0
+    generator = np.random.default_rng(number)
+    space = TINY.space
+    architectures = [
+        Architecture(
+            tuple(generator.choice(space.depths, 2).tolist()),
+            tuple(generator.choice(space.expansions, 2).tolist()),
+            tuple(generator.integers(0, 3, 3).tolist()),
+        )
+        for _ in range(30)
+    ]
+    expected = []
+    for architecture in [*architectures, space.largest, space.smallest]:
+        own = activated_scalars([architecture]) > 0
+        expected.append(float((own & ~trained).sum() / own.sum()))
+    shares = support.never_activated_shares([*architectures, space.largest, space.smallest])
+    np.testing.assert_allclose(shares, expected, atol=1e-6)
+    assert support.never_activated(architectures[0]) == shares[0]
+
+
+def test_a_trained_variant_has_nothing_never_activated() -> None:
+    support = ActivatedSupport.of(PAPER, PAPER_CACHE.variants)
+    assert not support.never_activated_shares([variant.architecture for variant in PAPER_CACHE]).any()
+    assert support.never_activated(PAPER.space.largest) == pytest.approx(1 - 14_396_308 / 55_682_916)
+
+
+def test_the_paper_space() -> None:
+    regions = cut_regions(PAPER, PAPER_CACHE)
+    sizes, activated = regions.num_parameters, regions.activates.any(axis=1)
+    assert sizes.sum() == 55_682_916
+    assert sizes[regions.routed_from <= len(PAPER_CACHE)].sum() == 36_349_684
+    assert sizes[activated].sum() == 14_396_308
+    is_norm = np.array(["norm" in name for name in regions.tensor_names])[regions.tensors]
+    assert sizes[activated & ~is_norm].sum() == 14_362_724
+    for number, variant in enumerate(PAPER_CACHE):
+        assert sizes[regions.activates[:, number]].sum() == variant.parameters
+
+
+def test_parts() -> None:
+    assert part_of("stem.norm.scale") == Part("stem", None)
+    assert part_of("stage2.block10.conv1") == Part("stage2", 10)
+    assert part_of("head.bias") == Part("head", None)

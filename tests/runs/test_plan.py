@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+
+from fedfeast.runs import load_recipe, plan_recipe
+from fedfeast.runs.assembly import assemble
+
+
+def test_the_papers_plan() -> None:
+    plan = plan_recipe(load_recipe("cifar100-paper", {"data.folder": "/nowhere"}))
+    assert plan["supernet"]["parameters"] == 55_682_916
+    assert plan["variants"] == {"count": 56, "macs_min": 24_967_328, "macs_max": 595_791_168}
+    traffic = plan["traffic"]
+    assert traffic["mean_payload_parameters"] / 1e6 == pytest.approx(8.02, abs=0.005)
+    assert traffic["reduction"] == pytest.approx(6.94, abs=0.005)
+    assert traffic["per_client_reduction"] == pytest.approx({"mean": 44.86, "median": 22.94, "max": 111.45}, abs=0.005)
+    assert plan["compute"]["training_pmacs"] == pytest.approx(31.32, abs=0.01)
+    assert plan["compute"]["single_variant_pmacs"] == pytest.approx(19.62, abs=0.01)
+    assert plan["compute"]["realized_training_pmacs"] != plan["compute"]["training_pmacs"]
+    assert plan["data"]["client_examples"] == 45_000
+    assert sum(level["clients"] for level in plan["levels"]) == 100
+    assert plan["coverage"]["activated_parameters"] == 14_396_308
+    assert plan["coverage"]["routed_parameters"] == 36_349_684
+
+
+def test_the_planned_shards_are_those_of_the_run() -> None:
+    recipe = load_recipe("digits")
+    realized = plan_recipe(recipe)["data"]["realized"]
+    assert realized == assemble(recipe).partition.report()
+
+
+def test_gamma_moves_compute_to_the_large_clients() -> None:
+    compute = [
+        plan_recipe(load_recipe("cifar100-paper", {"population.gamma": gamma}))["compute"]["training_pmacs"]
+        for gamma in (0.0, 0.5, 1.0, 1.5)
+    ]
+    assert compute == sorted(compute)
+
+
+def test_a_million_clients_are_planned_by_distributions() -> None:
+    recipe = load_recipe("cifar100-paper", {"population.source": "zipf", "population.num_clients": 1_000_000})
+    plan = plan_recipe(recipe)
+    assert plan["clients"]["count"] == 1_000_000
+    assert plan["data"]["realized"] is None
+    assert len(plan["levels"]) <= 56
+    assert sum(level["clients"] for level in plan["levels"]) == 1_000_000
+    assert plan["data"]["expected_shard"]["mean"] == pytest.approx(0.045)
+
+
+def test_a_method_without_shared_slices_has_no_coverage() -> None:
+    plan = plan_recipe(load_recipe("digits", {"method.name": "fedavg"}))
+    assert plan["coverage"] is None
+    assert plan["compute"]["training_pmacs"] == plan["compute"]["single_variant_pmacs"]
+    assert np.isclose(plan["traffic"]["per_client_reduction"]["max"], plan["traffic"]["reduction"])
