@@ -118,7 +118,7 @@ def test_narrowing_stages_cost_their_lost_channels() -> None:
 def test_the_greatest_effectiveness_leaves_the_fitness_alone() -> None:
     genes = random_genes(PAPER, 20)
     np.testing.assert_array_equal(
-        score(PAPER, genes, Objective(greatest_effectiveness=0)).fitness, score(PAPER, genes, Objective()).fitness
+        score(PAPER, genes, Objective(greatest_effectiveness=0.01)).fitness, score(PAPER, genes, Objective()).fitness
     )
 
 
@@ -131,3 +131,9 @@ def test_a_huge_depth_variance_does_not_overflow() -> None:
 def test_stage_weights_fit_the_stages() -> None:
     with pytest.raises(InvalidInput, match="stage_weights has 3 entries for 4 stages"):
         score(PAPER, random_genes(PAPER, 1), Objective(stage_weights=(1, 1, 8)))
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan")])
+def test_the_greatest_effectiveness_is_positive(value: float) -> None:
+    with pytest.raises(InvalidInput, match=f"greatest_effectiveness = {value}: it must be above 0"):
+        Objective(greatest_effectiveness=value)

@@ -27,6 +27,10 @@ class Objective:
     greatest_effectiveness: float = 0.51
     stage_weights: tuple[float, ...] | None = None  # of the entropy; None weighs every stage 1
 
+    def __post_init__(self) -> None:
+        if not self.greatest_effectiveness > 0:
+            raise InvalidInput(f"greatest_effectiveness = {self.greatest_effectiveness}: it must be above 0.")
+
 
 @dataclass(frozen=True)
 class Scores:

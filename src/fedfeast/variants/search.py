@@ -14,6 +14,7 @@ from fedfeast.variants.fitness import Genes, Objective, Scores, Values, decode, 
 TOURNAMENT = 3  # candidates that compete to be one parent
 # Choice: more than the one gene in three children of the reference, to leave optima that bind two limits at once.
 MUTATED_GENES = 2.0  # expected per child
+LONGEST_CLIMB = 100  # steps, in case a penalty rounds differently from batch to batch
 
 Penalty = Callable[[Genes], Values]
 
@@ -224,7 +225,7 @@ def _climb(problem: _Problem, genes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Move to the best candidate that differs in at most two genes, until that is the place itself."""
     first, second = _moves(problem.space)
     every = np.arange(len(first))
-    while True:
+    for _ in range(LONGEST_CLIMB):
         neighbours = np.repeat(genes[None], len(first), axis=0)
         for gene, value in (first.T, second.T):
             neighbours[every, gene] = value
@@ -234,8 +235,9 @@ def _climb(problem: _Problem, genes: NDArray[np.int64]) -> NDArray[np.int64]:
         # Several genes may mean the same channels: the least genes stand for them, so that repeats are seen.
         following = np.array(min(ties.tolist()), dtype=np.int64)
         if np.array_equal(following, genes):
-            return genes
+            break
         genes = following
+    return genes
 
 
 @lru_cache(maxsize=8)
