@@ -11,54 +11,35 @@ import time
 from collections.abc import Callable, Hashable
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from fedfeast.data import draw_local_plan, make_batches
+from fedfeast.data import Normalisation, draw_local_plan, make_batches
 from fedfeast.federation import Assignment
 from fedfeast.networks import Architecture, ElasticResNet, SearchSpace
 from fedfeast.randomness import named_generator
 from fedfeast.runs import load_recipe
 from fedfeast.runs.assembly import Federation, assemble
+from fedfeast.serving.bundle import describe_network
+from fedfeast.serving.standalone import Model
 
 RATE = 0.1
 
 
-class Block(nn.Module):
-    def __init__(self, incoming: int, middle: int, width: int, stride: int, projects: bool) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(incoming, middle, 3, stride, 1, bias=False)
-        self.norm1 = nn.BatchNorm2d(middle, track_running_stats=False)
-        self.conv2 = nn.Conv2d(middle, width, 3, 1, 1, bias=False)
-        self.norm2 = nn.BatchNorm2d(width, track_running_stats=False)
-        self.shortcut: nn.Module = nn.Identity()
-        if projects:
-            layers: list[nn.Module] = [nn.AvgPool2d(stride, stride, ceil_mode=True)] if stride > 1 else []
-            norm = nn.BatchNorm2d(width, track_running_stats=False)
-            self.shortcut = nn.Sequential(*layers, nn.Conv2d(incoming, width, 1, bias=False), norm)
-
-    def forward(self, features: Tensor) -> Tensor:
-        hidden = torch.relu(self.norm1(self.conv1(features)))
-        hidden = torch.relu(self.norm2(self.conv2(hidden)))
-        return torch.relu(hidden + self.shortcut(features))
-
-
-def plain_network(space: SearchSpace, architecture: Architecture) -> nn.Module:
-    incoming = space.stem_width(architecture)
-    stem = nn.Conv2d(space.image_channels, incoming, 3, space.stem_stride, 1, bias=False)
-    layers: list[nn.Module] = [stem, nn.BatchNorm2d(incoming, track_running_stats=False), nn.ReLU()]
-    for stage, depth in enumerate(architecture.depths):
-        width, middle = space.stage_width(architecture, stage), space.middle_width(architecture, stage)
-        for block in range(1 + depth):
-            stride = space.stage_strides[stage] if block == 0 else 1
-            layers.append(Block(incoming, middle, width, stride, block == 0))
-            incoming = width
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(incoming, space.classes))
+def plain_network(space: SearchSpace, architecture: Architecture) -> Model:
+    """Return a variant in plain torch layers, its norms without running statistics, as in training by batch."""
+    unit = Normalisation((0.0,) * space.image_channels, (1.0,) * space.image_channels)
+    model = Model(describe_network(space, architecture, unit))
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.track_running_stats = False
+            module.running_mean = module.running_var = None
+    return model
 
 
 def bare_round(
     federation: Federation,
     assignments: list[Assignment],
-    modules: dict[Hashable, nn.Module],
+    modules: dict[Hashable, Model],
     round_index: int,
 ) -> None:
     """Train every client's passes with plain modules; nothing is sent or merged."""
@@ -76,7 +57,7 @@ def bare_round(
             optimiser.zero_grad()
             carried = None
             for one, module in zip(passes, active, strict=True):
-                loss, carried = method.loss(one.role, (module(batch.images),), batch, carried)
+                loss, carried = method.loss(one.role, (module.classify(batch.images),), batch, carried)
                 loss.backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(parameters, training.clip_norm)
             optimiser.step()
@@ -90,7 +71,7 @@ def main() -> None:
     federation = assemble(load_recipe(arguments.recipe))
     network = federation.method.network
     assert isinstance(network, ElasticResNet)
-    modules: dict[Hashable, nn.Module] = {}
+    modules: dict[Hashable, Model] = {}
     for point in federation.method.operating_points():
         assert isinstance(point.architecture, Architecture)
         modules[point.architecture] = plain_network(network.space, point.architecture)

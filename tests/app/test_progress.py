@@ -2,7 +2,7 @@ import io
 
 from rich.console import Console
 
-from fedfeast.app.progress import LiveProgress
+from fedfeast.app.progress import CountedProgress, LiveProgress
 
 ROW = {"round": 3, "losses": {"teacher": 1.25, "student": 2.5}, "validation_score": 0.5}
 
@@ -32,3 +32,13 @@ def test_elsewhere_there_are_lines() -> None:
         "round 3/3  loss teacher 1.250 student 2.500  validation 50.0 %",
         "test curve 1/1",
     ]
+
+
+def test_counted_work_shows_how_far_it_is() -> None:
+    stream = io.StringIO()
+    with CountedProgress(Console(file=stream, force_terminal=True, width=120), "searching", 2) as progress:
+        progress.advance("25M MACs")
+        progress.advance("50M MACs")
+    assert "searching" in stream.getvalue()
+    assert "2/2" in stream.getvalue()
+    assert "50M MACs" in stream.getvalue()

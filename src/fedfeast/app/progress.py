@@ -1,4 +1,4 @@
-"""The live display of a run."""
+"""The live display of long work."""
 
 import time
 from collections.abc import Sequence
@@ -12,15 +12,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 PLAIN_EVERY_SECONDS = 10.0  # between lines where there is no terminal
 
 
-class LiveProgress:
-    """A progress bar on a terminal; now and then a line elsewhere."""
+class _Display:
+    """Progress bars on a terminal; now and then a line elsewhere."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._progress = _bar(console)
-        self._task: TaskID | None = None
-        self._total = 0
-        self._validation = ""
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[detail]}"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
         self._last_line = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -31,6 +36,22 @@ class LiveProgress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._progress.stop()
+
+    def _plain_line(self, text: str, last: bool = False) -> None:
+        now = time.monotonic()
+        if not self._console.is_terminal and (last or now - self._last_line >= PLAIN_EVERY_SECONDS):
+            self._console.print(text, highlight=False, soft_wrap=True)
+            self._last_line = now
+
+
+class LiveProgress(_Display):
+    """Shows a run: its rounds, then its test curve."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._task: TaskID | None = None
+        self._total = 0
+        self._validation = ""
 
     def on_start(self, finished_rounds: int, total_rounds: int, damaged: Sequence[str]) -> None:
         """Begin the bar at the finished rounds; name checkpoints that were passed over."""
@@ -58,48 +79,17 @@ class LiveProgress:
             self._progress.update(self._task, completed=measured)
         self._plain_line(f"test curve {measured}/{total}", measured == total)
 
-    def _plain_line(self, text: str, last: bool) -> None:
-        now = time.monotonic()
-        if not self._console.is_terminal and (last or now - self._last_line >= PLAIN_EVERY_SECONDS):
-            self._console.print(text, highlight=False, soft_wrap=True)
-            self._last_line = now
 
-
-class CountedProgress:
-    """A bar over a known number of pieces of work; now and then a line where there is no terminal."""
+class CountedProgress(_Display):
+    """Shows a known number of pieces of work."""
 
     def __init__(self, console: Console, description: str, total: int) -> None:
-        self._console, self._description, self._total, self._done = console, description, total, 0
-        self._progress = _bar(console)
+        super().__init__(console)
+        self._description, self._total, self._done = description, total, 0
         self._task = self._progress.add_task(description, total=total, detail="")
-        self._last_line = time.monotonic()
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
 
     def advance(self, detail: str) -> None:
         """Count one more piece as done."""
         self._done += 1
         self._progress.update(self._task, completed=self._done, detail=detail)
-        now = time.monotonic()
-        if not self._console.is_terminal and now - self._last_line >= PLAIN_EVERY_SECONDS:
-            self._console.print(f"{self._description} {self._done}/{self._total}  {detail}", highlight=False)
-            self._last_line = now
-
-
-def _bar(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[detail]}"),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    )
+        self._plain_line(f"{self._description} {self._done}/{self._total}  {detail}")

@@ -82,7 +82,11 @@ class Model(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits (batch, classes) of images with pixels from 0 to 255."""
-        features = self.stem((images.to(self.mean.dtype) / 255 - self.mean) / self.deviation)
+        return self.classify((images.to(self.mean.dtype) / 255 - self.mean) / self.deviation)
+
+    def classify(self, normalised: Tensor) -> Tensor:
+        """Return the logits of images that are normalised already."""
+        features = self.stem(normalised)
         for number in range(1, self.stages + 1):
             for block in self.get_submodule(f"stage{number}").children():
                 features = block(features)
