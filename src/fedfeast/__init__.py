@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedfeast.app.pictures import draw_curves as draw_curves
+    from fedfeast.app.report import write_report as report  # noqa: F401
     from fedfeast.errors import InvalidInput as InvalidInput
     from fedfeast.runs import Recipe as Recipe
     from fedfeast.runs import Run as Run
     from fedfeast.runs import evaluate as evaluate
     from fedfeast.runs import load_recipe as load_recipe
-    from fedfeast.runs import plan_recipe as plan_recipe
+    from fedfeast.runs import plan_recipe as plan  # noqa: F401
+    from fedfeast.runs import search_recipe as search  # noqa: F401
     from fedfeast.runs import train as train
     from fedfeast.serving.bundle import load_bundle as load_bundle
     from fedfeast.serving.extraction import Limits as Limits
@@ -18,17 +20,19 @@ if TYPE_CHECKING:
 
 # Resolved on first use, so that `import fedfeast` and `fedfeast --help` load no torch.
 _PUBLIC = {
-    "InvalidInput": "fedfeast.errors",
-    "Limits": "fedfeast.serving.extraction",
-    "Recipe": "fedfeast.runs",
-    "Run": "fedfeast.runs",
-    "draw_curves": "fedfeast.app.pictures",
-    "evaluate": "fedfeast.runs",
-    "extract": "fedfeast.serving.extraction",
-    "load_bundle": "fedfeast.serving.bundle",
-    "load_recipe": "fedfeast.runs",
-    "plan_recipe": "fedfeast.runs",
-    "train": "fedfeast.runs",
+    "InvalidInput": ("fedfeast.errors", "InvalidInput"),
+    "Limits": ("fedfeast.serving.extraction", "Limits"),
+    "Recipe": ("fedfeast.runs", "Recipe"),
+    "Run": ("fedfeast.runs", "Run"),
+    "draw_curves": ("fedfeast.app.pictures", "draw_curves"),
+    "evaluate": ("fedfeast.runs", "evaluate"),
+    "extract": ("fedfeast.serving.extraction", "extract"),
+    "load_bundle": ("fedfeast.serving.bundle", "load_bundle"),
+    "load_recipe": ("fedfeast.runs", "load_recipe"),
+    "plan": ("fedfeast.runs", "plan_recipe"),
+    "report": ("fedfeast.app.report", "write_report"),
+    "search": ("fedfeast.runs", "search_recipe"),
+    "train": ("fedfeast.runs", "train"),
 }
 __all__ = list(_PUBLIC)
 
@@ -36,7 +40,8 @@ __all__ = list(_PUBLIC)
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'fedfeast' has no attribute {name!r}")
-    return getattr(import_module(_PUBLIC[name]), name)
+    module, attribute = _PUBLIC[name]
+    return getattr(import_module(module), attribute)
 
 
 def __dir__() -> list[str]:

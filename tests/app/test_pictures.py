@@ -26,7 +26,7 @@ def made_up_run(folder: Path, recipe: str = "digits") -> Run:
         "realized_share": [0.2, 0.2, 0.6],
     }
     made.write_clients(columns)
-    made.write_summary({}, Curve((CurvePoint("1k", 1000, 1, 0.5), CurvePoint("2k", 2000, 2, 0.75))))
+    made.write_summary({"finished_rounds": 2}, Curve((CurvePoint("1k", 1000, 1, 0.5), CurvePoint("2k", 2000, 2, 0.75))))
     made.append_metrics({"round": 1, "losses": {"teacher": 2.0, "student": 1.0}})
     made.append_metrics({"round": 2, "losses": {"teacher": 1.0}, "validation_score": 0.4})
     return Run(made)
@@ -60,7 +60,9 @@ def test_the_papers_anchors_stand_on_its_own_data_set_alone(runs: list[Run], tmp
 def test_small_differences_do_not_fill_the_axis(runs: list[Run]) -> None:
     low, high = curve_figure(runs).axes[0].get_ylim()
     assert high - low > 25
-    runs[0].folder.write_summary({}, Curve((CurvePoint("1k", 1000, 1, 0.981), CurvePoint("2k", 2000, 2, 0.983))))
+    runs[0].folder.write_summary(
+        {"finished_rounds": 2}, Curve((CurvePoint("1k", 1000, 1, 0.981), CurvePoint("2k", 2000, 2, 0.983)))
+    )
     low, high = curve_figure(runs[:1]).axes[0].get_ylim()
     assert high - low == pytest.approx(10)
     assert high <= 101

@@ -27,7 +27,7 @@ def test_a_terminal_sees_bars() -> None:
 def test_elsewhere_there_are_lines() -> None:
     lines = shown(terminal=False).splitlines()
     assert lines == [
-        "checkpoint round-000003.safetensors is damaged; using the one before it",
+        "checkpoint round-000003.safetensors is damaged and passed over",
         "going on after round 2",
         "round 3/3  loss teacher 1.250 student 2.500  validation 50.0 %",
         "test curve 1/1",

@@ -27,7 +27,7 @@ def test_the_table_says_who_is_served_by_what(tmp_path: Path) -> None:
     }
     folder.write_summary(numbers, curve)
     stream = io.StringIO()
-    print_summary(Run(folder), Path("curve.png"), ClientWins(3, 1, 0), Console(file=stream, width=110))
+    print_summary(Run(folder), Path("a[/b]/curve.png"), ClientWins(3, 1, 0), Console(file=stream, width=110))
     text = stream.getvalue()
     for part in (
         "12,345",
@@ -39,7 +39,7 @@ def test_the_table_says_who_is_served_by_what(tmp_path: Path) -> None:
         "0.988 correlated",
         "2 examples moved",
         "3 better, 1 equal",
-        "curve.png",
+        "a[/b]/curve.png",
     ):
         assert part in text
     rows = [line.split("│") for line in text.splitlines() if "%" in line and "│" in line]

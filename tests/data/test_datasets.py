@@ -92,6 +92,7 @@ def test_a_missing_file_says_which_and_where(tmp_path: Path) -> None:
         pickle.dumps({b"data": np.zeros((2, 3072), dtype=np.uint8)}),
         pickle.dumps({b"data": np.zeros((2, 3071), dtype=np.uint8), b"fine_labels": [0, 1]}),
         pickle.dumps({b"data": np.zeros((2, 3072), dtype=np.uint8), b"fine_labels": [0]}),
+        pickle.dumps({b"data": np.zeros((2, 3072), dtype=np.uint8), b"fine_labels": [0, 250]}),
         pickle.dumps(os.system),
     ],
 )

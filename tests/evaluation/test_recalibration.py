@@ -2,6 +2,7 @@ import torch
 
 from fedfeast.data import Examples, Normalisation
 from fedfeast.evaluation import Examiner, measure_accuracy, recalibrate
+from fedfeast.evaluation.recalibration import in_batches
 from fedfeast.federation import Deployed
 from fedfeast.networks import ElasticResNet, Layout, SearchSpace
 from fedfeast.randomness import named_generator
@@ -50,6 +51,11 @@ def test_recalibrated_statistics_normalise_the_calibration_set_itself() -> None:
     stem = torch.nn.functional.conv2d(pixels, network.layout.views(network.flat)["stem.conv"].double(), padding=1)
     torch.testing.assert_close(mean.double(), stem.mean((0, 2, 3)), rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(variance.double(), stem.var((0, 2, 3), correction=0), rtol=1e-4, atol=1e-6)
+
+
+def test_no_batch_is_left_with_a_single_example() -> None:
+    sizes = [len(labels) for _, labels in in_batches(examples(251), NORMALISATION, 250, torch.float32)]
+    assert sizes == [126, 125]
 
 
 def test_accuracy_counts_every_example_once() -> None:

@@ -71,7 +71,7 @@ def batch() -> Batch:
     return Batch(torch.empty(1), torch.tensor([0]), torch.tensor([1]), torch.tensor(0.5))
 
 
-def test_the_losses_of_equation_8_on_hand_made_logits() -> None:
+def test_the_losses_of_equation_9_on_hand_made_logits() -> None:
     method = Feast(NETWORK, CACHE, distillation_share=0.25)
     teacher_logits = torch.tensor([[math.log(4.0), math.log(1.0)]], requires_grad=True)
     loss, carried = method.loss("teacher", (teacher_logits,), batch(), None)

@@ -1,4 +1,4 @@
-"""Eq. 6 as a slow loop over clients and positions, against the streaming accumulator."""
+"""Eq. 7 as a slow loop over clients and positions, against the streaming accumulator."""
 
 import torch
 

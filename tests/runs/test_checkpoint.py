@@ -69,7 +69,41 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(folder: CheckpointFold
     loaded, damaged = folder.load_latest()
     assert loaded is not None
     assert loaded.finished_rounds == 1
-    assert damaged == ["round-000002.safetensors"]
+    assert damaged == [newest.name]
+
+
+def test_without_any_whole_best_the_run_goes_on_and_says_so(folder: CheckpointFolder) -> None:
+    folder.save(state(1, best_round=1))
+    folder.save(state(2, best_round=1))
+    (folder.folder / "best-000001.safetensors").write_bytes(b"junk")
+    loaded, damaged = folder.load_latest()
+    assert loaded is not None
+    assert (loaded.finished_rounds, loaded.best, damaged) == (2, None, ["best-000001.safetensors"])
+
+
+def test_a_damaged_newer_checkpoint_does_not_count_as_a_generation(folder: CheckpointFolder) -> None:
+    folder.save(state(5))
+    folder.save(state(10))
+    (folder.folder / "round-000010.safetensors").write_bytes(b"junk")
+    folder.save(state(6))
+    folder.save(state(7))
+    assert {"round-000006.safetensors", "round-000007.safetensors"} <= set(names(folder))
+
+
+def test_lost_hash_files_are_not_taken_for_a_new_run(folder: CheckpointFolder) -> None:
+    folder.save(state(1))
+    folder.save(state(2))
+    for file in folder.folder.glob("*.sha256"):
+        file.unlink()
+    with pytest.raises(InvalidInput, match=r"hash files \(\.sha256\) in .* are gone"):
+        folder.load_latest()
+
+
+def test_what_a_killed_save_left_behind_is_removed(folder: CheckpointFolder) -> None:
+    folder.save(state(1))
+    (folder.folder / ".round-000002.safetensors.partial").write_bytes(b"half")
+    folder.save(state(3))
+    assert not list(folder.folder.glob(".*.partial"))
 
 
 def test_an_unfinished_checkpoint_is_no_checkpoint(folder: CheckpointFolder) -> None:

@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,60 @@ def test_the_same_recipe_reopens_the_run_and_keeps_its_environment(folder: RunFo
     assert again.environment()["threads"] == 1
 
 
+def test_a_run_without_a_finished_round_gives_way_to_another_recipe(folder: RunFolder) -> None:
+    other = load_recipe("digits", {"training.rounds": 3})
+    assert RunFolder.create(folder.path, other, threads=2, device="cpu").recipe() == other
+    assert folder.environment()["threads"] == 2
+
+
+def test_data_may_move_to_another_folder(folder: RunFolder) -> None:
+    folder.append_metrics({"round": 1})
+    moved = load_recipe("digits", {"data.folder": "/elsewhere"})
+    assert RunFolder.create(folder.path, moved, threads=1, device="cpu").recipe().data.folder == "/elsewhere"
+
+
+def test_named_files_are_copied_and_a_change_is_refused(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.csv"
+    fleet.write_text("budget_macs\n2e5\n")
+    recipe = load_recipe("digits", {"population.source": "file", "population.file": str(fleet)})
+    folder = RunFolder.create(tmp_path / "run", recipe, threads=1, device="cpu")
+    fleet.write_text("budget_macs\n9e9\n")
+    copy = Path(str(folder.recipe().population.file))
+    assert copy.read_text() == "budget_macs\n2e5\n"
+    with pytest.raises(InvalidInput, match=r"fleet.csv has changed since the run in .* began"):
+        RunFolder.create(tmp_path / "run", recipe, threads=1, device="cpu")
+    fleet.unlink()
+    assert RunFolder.create(tmp_path / "run", recipe, threads=1, device="cpu").recipe().population.file == str(copy)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "read"),
+    [
+        ("environment.json", "{", lambda folder: folder.environment()),
+        ("environment.json", "{}", lambda folder: folder.environment()),
+        ("environment.json", '{"threads": "two", "libraries": {}}', lambda folder: folder.environment()),
+        ("summary.json", "{}", lambda folder: folder.summary()),
+        ("summary.json", "\x00", lambda folder: folder.curve()),
+        ("clients.csv", "x", lambda folder: folder.budgets_macs()),
+        ("clients.csv", "budget_macs\nmany\n", lambda folder: folder.budgets_macs()),
+        ("metrics.jsonl", "{", lambda folder: folder.metrics()),
+    ],
+)
+def test_a_damaged_file_is_named_with_its_remedy(folder: RunFolder, name: str, content: str, read: Any) -> None:
+    (folder.path / name).write_text(content)
+    with pytest.raises(InvalidInput, match=name):
+        read(folder)
+
+
+def test_metrics_shorter_than_the_checkpoint_are_refused(folder: RunFolder) -> None:
+    size = folder.append_metrics({"round": 1})
+    with pytest.raises(InvalidInput, match=r"metrics.jsonl is shorter than its checkpoint says"):
+        folder.cut_metrics(size + 1)
+    assert len(folder.metrics()) == 1
+
+
 def test_another_recipe_is_refused_and_nothing_is_lost(folder: RunFolder) -> None:
+    folder.append_metrics({"round": 1})
     before = (folder.path / "recipe.toml").read_text()
     other = load_recipe("digits", {"training.rounds": 3})
     with pytest.raises(InvalidInput, match=r"holds another run .*training.rounds is 60 there and 3 here"):
@@ -82,7 +136,8 @@ def test_summary_and_curve(folder: RunFolder) -> None:
     with pytest.raises(InvalidInput, match="has no summary yet"):
         folder.summary()
     curve = Curve((CurvePoint("1k", 1000, 10, 0.5), CurvePoint("2k", 2000, 20, 0.75)))
-    folder.write_summary({"population_score": 0.6}, curve)
+    folder.write_summary({"population_score": 0.6, "finished_rounds": 3}, curve)
+    assert folder.summarised_rounds() == 3
     assert folder.curve() == curve
     assert json.loads((folder.path / "summary.json").read_text())["population_score"] == 0.6
     assert (folder.path / "curve.csv").read_text().splitlines()[1] == "1k,1000,10,0.5"

@@ -6,7 +6,7 @@ import pytest
 
 from fedfeast.errors import InvalidInput
 from fedfeast.runs import load_recipe, packaged_recipes
-from fedfeast.runs.recipe import parse_recipe
+from fedfeast.runs.recipe import parse_recipe, resolve_recipe
 
 MINIMAL = 'name = "mine"\n[data]\nname = "digits"\n'
 
@@ -85,7 +85,10 @@ def test_settings_override_any_field() -> None:
         ({"population.source": "paper"}, r"population.num_clients = 40 has no effect"),
         ({"population.file": "fleet.csv"}, "population.file = 'fleet.csv' has no effect"),
         ({"augmentation.randaugment": [2]}, "augmentation.randaugment"),
-        ({"name": "none"}, "name is missing"),
+        ({"name": "none"}, "name = None: input should be a valid string"),
+        ({"training.rounds": "none"}, "training.rounds = None"),
+        ({"training.roundz": "none"}, "unknown key 'training.roundz'"),
+        ({"method.name": [1]}, "method.name = .1. is unknown"),
     ],
 )
 def test_bad_settings_get_one_clear_sentence(settings: dict[str, Any], message: str) -> None:
@@ -109,6 +112,20 @@ def test_a_file_that_is_no_toml_is_refused(tmp_path: Path) -> None:
     path.write_text("name = [")
     with pytest.raises(InvalidInput, match=r"broken.toml is no valid TOML"):
         load_recipe(str(path))
+
+
+def test_a_recipe_object_takes_settings_too() -> None:
+    recipe = load_recipe("digits")
+    assert resolve_recipe(recipe) is recipe
+    assert resolve_recipe(recipe, {"training.rounds": 3}).training.rounds == 3
+    with pytest.raises(InvalidInput, match="unknown key 'nonsense'"):
+        resolve_recipe(recipe, {"nonsense.key": 1})
+    assert resolve_recipe(Path("digits")) == recipe
+
+
+def test_control_characters_survive_in_a_written_recipe() -> None:
+    odd = parse_recipe(MINIMAL, "mine", {"name": 'a\nb\t"c"\x01'})
+    assert parse_recipe(odd.to_toml(), "again") == odd
 
 
 def test_a_written_recipe_is_plain_toml() -> None:

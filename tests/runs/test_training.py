@@ -82,6 +82,27 @@ def test_a_damaged_checkpoint_costs_rounds_but_not_the_result(tmp_path: Path) ->
     assert [row["round"] for row in broken.folder.metrics()] == [1, 2, 3, 4]
 
 
+def test_an_early_evaluation_does_not_stand_for_the_finished_run(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        Run.create("digits", tmp_path / "run", SHORT).train(StopAfter(2))
+    Run.open(tmp_path / "run").evaluate()
+    assert Run.open(tmp_path / "run").summary["finished_rounds"] == 2
+    finished = Run.create("digits", tmp_path / "run", SHORT).train()
+    assert finished.summary["finished_rounds"] == 4
+    assert finished.summary["traffic"]["planned"]["per_client_reduction"]["max"] > 40
+
+
+def test_a_fleets_file_may_change_after_the_start(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.csv"
+    fleet.write_text("budget_macs\n2e5\n6e6\n1e6\n")
+    settings = {**SHORT, "population.source": "file", "population.file": str(fleet)}
+    run = Run.create("digits", tmp_path / "run", settings).train()
+    fleet.write_text("budget_macs\n2e5\n")
+    assert len(Run.open(tmp_path / "run").evaluate().points) == 8
+    assert Run.open(tmp_path / "run").summary["clients"] == 3
+    assert run.folder.budgets_macs().tolist() == [2e5, 6e6, 1e6]
+
+
 def test_divergence_is_said_and_the_last_checkpoint_stays(tmp_path: Path) -> None:
     settings = {**SHORT, "training.learning_rate": 1e30, "training.schedule": "constant"}
     with pytest.raises(InvalidInput, match=r"diverged in round 1 .* lower training.learning_rate = 1e\+30"):

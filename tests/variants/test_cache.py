@@ -61,6 +61,11 @@ def packaged_text() -> str:
         (lambda text: "", "lacks the column"),
         (lambda text: text + text.splitlines()[1], "two variants cost"),
         (lambda text: "\x00\xff", "lacks the column"),
+        (lambda text: text.replace("[3, 7, 6, 7]", "['a', 7, 6, 7]"), "is damaged"),
+        (lambda text: text.replace("[3, 7, 6, 7]", "[3.0, 7, 6, 7]"), "is damaged"),
+        (lambda text: text.replace("[3, 7, 6, 7]", "[true, 7, 6, 7]"), "is damaged"),
+        (lambda text: text.replace("[3, 7, 6, 7]", "[" * 100_000), "is damaged"),
+        (lambda text: text.replace("[3, 7, 6, 7]", "7" * 200_000), "is damaged"),
     ],
 )
 def test_a_damaged_file_is_refused(tmp_path: Path, damage, message: str) -> None:  # type: ignore[no-untyped-def]
@@ -68,6 +73,12 @@ def test_a_damaged_file_is_refused(tmp_path: Path, damage, message: str) -> None
     path.write_text(damage(packaged_text()))
     with pytest.raises(InvalidInput, match=message):
         read_cache(str(path), PAPER)
+
+
+def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
+    path = tmp_path / "cache.csv"
+    path.write_text(packaged_text(), encoding="utf-8-sig")
+    assert len(read_cache(str(path), PAPER)) == 56
 
 
 def test_a_cache_of_another_space_is_refused() -> None:

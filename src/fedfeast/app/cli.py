@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from fedfeast.errors import InvalidInput
 
@@ -71,6 +72,7 @@ def train(
             f"Go on with:\n  {again}",
             soft_wrap=True,
             highlight=False,
+            markup=False,
         )
         raise typer.Exit(130) from None
     _present(run, as_json)
@@ -111,14 +113,16 @@ def plan(
     from fedfeast.runs.timing import time_passes
 
     words = settings or []
-    recipes = [
-        load_recipe(recipe, [*words, *([f"population.gamma={one}"] if one else [])])
-        for one in (gamma.split(",") if gamma is not None else [""])
-    ]
+    for word in words:
+        if word.startswith("population.gamma=["):  # the same as --gamma
+            gamma = word.partition("=")[2].strip("[]")
+    words = [word for word in words if not word.startswith("population.gamma=[")]
+    gammas = [] if gamma is None else [[f"population.gamma={one.strip()}"] for one in gamma.split(",")]
+    recipes = [load_recipe(recipe, [*words, *one]) for one in gammas or [[]]]
     console = _console(as_json)
     with console.status("planning"):
         times = time_passes(outline(recipes[0]))
-        plans = [plan_recipe(one, times) for one in recipes]
+        plans = [plan_recipe(one, times=times) for one in recipes]
     if as_json:
         print(json.dumps(plans[0] if len(plans) == 1 else {"plans": plans}, indent=2))
     else:
@@ -128,7 +132,10 @@ def plan(
 @app.command()
 def search(
     recipe: RecipeArgument,
-    out: Annotated[Path, typer.Option(help="Where to write the cache (CSV); a picture goes beside it.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where to write the cache, RECIPE-cache.csv by default; a picture goes beside it."),
+    ] = None,
     targets: Annotated[
         str | None, typer.Option(help="MAC targets, e.g. 25e6,50e6; without them the recipe's [variants].")
     ] = None,
@@ -142,15 +149,16 @@ def search(
     from fedfeast.runs.searching import search_recipe, targets_of
 
     loaded = load_recipe(recipe, settings or [])
+    file = out if out is not None else Path(f"{loaded.name}-cache.csv")
     wanted = _parse_numbers("--targets", targets) if targets is not None else targets_of(loaded)
     console = _console(as_json)
     with CountedProgress(console, "searching", len(wanted)) as progress:
         result = search_recipe(loaded, wanted, lambda found: progress.advance(f"{found.macs:,} MACs"))
-    result.write(out)
-    search_figure(result.distinct).savefig(out.with_suffix(".png"), dpi=160)
+    result.write(file)
+    search_figure(result.distinct).savefig(file.with_suffix(".png"), dpi=160)
     facts = {
-        "cache": str(out),
-        "picture": str(out.with_suffix(".png")),
+        "cache": str(file),
+        "picture": str(file.with_suffix(".png")),
         "variants": len(result.distinct),
         "macs_min": result.distinct[0].macs,
         "macs_max": result.distinct[-1].macs,
@@ -161,7 +169,7 @@ def search(
         print(json.dumps(facts, indent=2))
         return
     for name, value in facts.items():
-        console.print(f"{name.replace('_', ' '):<18} {value}", highlight=False, soft_wrap=True)
+        console.print(f"{name.replace('_', ' '):<18} {value}", highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -196,7 +204,7 @@ def extract(
         print(json.dumps({"bundle": str(bundle), **manifest}, indent=2))
         return
     console.print(describe_extraction(manifest), highlight=False)
-    console.print(f"bundle   {bundle}", highlight=False, soft_wrap=True)
+    console.print(f"bundle   {bundle}", highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -222,7 +230,7 @@ def report(
     if as_json:
         print(json.dumps({"report": str(page), "files": [str(file) for file in files]}, indent=2))
     else:
-        _console(as_json).print(f"report   {page}", highlight=False, soft_wrap=True)
+        _console(as_json).print(f"report   {page}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _parse_numbers(name: str, text: str) -> list[float]:
@@ -263,14 +271,8 @@ def main() -> None:
     try:
         app()
     except InvalidInput as error:
-        _errors().print(f"[bold red]error:[/] {_escaped(str(error))}", soft_wrap=True, highlight=False)
+        _errors().print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(2)
     except OSError as error:
-        _errors().print(f"[bold red]error:[/] {_escaped(str(error))}", soft_wrap=True, highlight=False)
+        _errors().print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(1)
-
-
-def _escaped(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from fedfeast.methods.served_variants import format_macs
@@ -14,7 +15,7 @@ Plan = Mapping[str, Any]
 def print_plans(plans: Sequence[Plan], console: Console) -> None:
     """Print plans side by side and, for a single one, who is sent what and which part is reached."""
     first = plans[0]
-    table = Table(title=f"plan of {first['recipe']}: {first['method']}, {first['rounds']} rounds")
+    table = Table(title=f"plan of {escape(first['recipe'])}: {first['method']}, {first['rounds']} rounds")
     table.add_column("")
     for plan in plans:
         table.add_column(f"gamma {plan['gamma']:g}", justify="right")

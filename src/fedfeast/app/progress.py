@@ -56,7 +56,7 @@ class LiveProgress(_Display):
     def on_start(self, finished_rounds: int, total_rounds: int, damaged: Sequence[str]) -> None:
         """Begin the bar at the finished rounds; name checkpoints that were passed over."""
         for name in damaged:
-            self._console.print(f"[yellow]checkpoint {escape(name)} is damaged; using the one before it[/]")
+            self._console.print(f"[yellow]checkpoint {escape(name)} is damaged and passed over[/]")
         if 0 < finished_rounds < total_rounds:
             self._console.print(f"going on after round {finished_rounds}")
         self._total = total_rounds

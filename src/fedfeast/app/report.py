@@ -18,13 +18,12 @@ from fedfeast.runs.files import write_text
 from fedfeast.runs.outline import outline
 
 
-def write_report(runs: Sequence[Run], path: Path) -> list[Path]:
+def write_report(runs: Sequence[Run], path: Path | str) -> list[Path]:
     """Write the page and, in a folder beside it, every picture as SVG and PNG; return all files."""
+    path = Path(path)
     for run in runs:
         if not run.folder.has_finished_rounds():
-            raise InvalidInput(
-                f"{run.folder.path} has no finished round yet: train on with fedfeast train --out {run.folder.path}."
-            )
+            raise InvalidInput(f"{run.folder.path} has no finished round yet: {run.folder.how_to_go_on()}.")
     pictures = _Pictures(path.with_name(f"{path.stem}-pictures"))
     data_sets = sorted({run.recipe.data.name for run in runs})
     content = {

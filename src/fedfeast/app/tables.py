@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from fedfeast.evaluation import ClientWins
@@ -23,7 +24,7 @@ def print_summary(run: Run, picture: Path, wins: ClientWins | None, console: Con
     """Print the curve, the population score, the traffic saved and where the picture lies."""
     summary, curve = run.summary, run.curve
     served = np.array([point.macs for point in curve.points]).searchsorted(run.folder.budgets_macs(), side="right")
-    table = Table(title=f"{summary['recipe']}: {summary['method']} after {summary['finished_rounds']} rounds")
+    table = Table(title=f"{escape(summary['recipe'])}: {summary['method']} after {summary['finished_rounds']} rounds")
     for heading in ("variant", "MACs", "parameters", "test accuracy", "clients served"):
         table.add_column(heading, justify="right")
     for position, point in enumerate(curve.points, start=1):
@@ -58,4 +59,4 @@ def print_summary(run: Run, picture: Path, wins: ClientWins | None, console: Con
         lines.append(f"client wins        {wins.wins} better, {wins.ties} equal, {wins.losses} worse")
     lines.append(f"picture            {picture}")
     for line in lines:
-        console.print(line, highlight=False, soft_wrap=True)
+        console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -49,7 +49,7 @@ FACTS = {
 def data_folder(folder: str | None) -> Path:
     """Return where data files are looked for: the given folder, $FEDFEAST_DATA, or ~/.fedfeast/data."""
     chosen = folder or os.environ.get(DATA_FOLDER_VARIABLE)
-    return Path(chosen) if chosen else Path.home() / ".fedfeast" / "data"
+    return Path(chosen).expanduser() if chosen else Path.home() / ".fedfeast" / "data"
 
 
 def load_digits() -> Dataset:
@@ -139,6 +139,9 @@ def _read_cifar_file(path: Path, name: str, label_key: bytes) -> tuple[np.ndarra
         AttributeError,
     ) as error:
         raise InvalidInput(f"{path} is damaged or no {name} file: unpack the official archive again.") from error
+    classes = FACTS[name].classes
+    if len(labels) and not (labels.min() >= 0 and labels.max() < classes):
+        raise InvalidInput(f"{path} has labels outside 0 to {classes - 1}: unpack the official archive again.")
     if len(images) != len(labels):
         raise InvalidInput(f"{path} holds {len(images)} images but {len(labels)} labels: unpack the archive again.")
     return images, labels

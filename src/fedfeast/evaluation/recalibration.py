@@ -9,7 +9,7 @@ from fedfeast.data import Examples, Normalisation, normalise
 from fedfeast.federation import Deployed
 from fedfeast.networks.normalisation import RecordingByBatch, Statistics
 
-# Choice: fixed order and batch, so that the statistics are a pure function of weights and examples.
+# Choice: fixed order and at most this many a batch, so that the statistics are a pure function of weights and examples.
 CALIBRATION_BATCH = 250
 
 
@@ -26,8 +26,9 @@ def recalibrate(deployed: Deployed, calibration: Examples, normalisation: Normal
 def in_batches(
     examples: Examples, normalisation: Normalisation, batch_size: int, dtype: torch.dtype
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield normalised images and labels in order, without augmentation."""
-    for start in range(0, len(examples), batch_size):
-        block = slice(start, start + batch_size)
-        images = normalise(examples.images[block], normalisation.mean, normalisation.deviation, dtype)
-        yield images, examples.labels[block]
+    """Yield normalised images and labels in order, without augmentation, in batches as equal as can be."""
+    # A remainder of one example would have no batch statistics.
+    num_batches = -(-len(examples) // batch_size)
+    pieces = zip(examples.images.tensor_split(num_batches), examples.labels.tensor_split(num_batches), strict=True)
+    for images, labels in pieces:
+        yield normalise(images, normalisation.mean, normalisation.deviation, dtype), labels

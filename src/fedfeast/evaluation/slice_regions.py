@@ -53,7 +53,7 @@ class SliceRegions:
         return np.arange(self.num_variants + 1) >= self.routed_from[:, None]
 
     def multiplicities(self, rule: TrainingRule = "full") -> NDArray[np.float64]:
-        """Return h_g, (regions, variants + 1): its expected activations per local step (Eq. 9)."""
+        """Return h_g, (regions, variants + 1): its expected activations per local step (Eq. 10)."""
         return np.asarray(self.activates @ expected_passes(rule, self.num_variants))
 
 

@@ -1,4 +1,4 @@
-"""Position-wise weighted aggregation of unequal slices (Sec. 3.3, Eq. 6)."""
+"""Position-wise weighted aggregation of unequal slices (Sec. 3.3, Eq. 7)."""
 
 import torch
 from torch import Tensor

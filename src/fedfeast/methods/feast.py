@@ -48,7 +48,7 @@ class Feast(Method):
     def plan_round(
         self, state: State, cohort: Sequence[Client], round_index: int, generator: np.random.Generator
     ) -> tuple[list[Assignment], State]:
-        """Route each client the envelope of its affordable set (Eqs. 3, 4); its answer weighs n_i (Eq. 6)."""
+        """Route each client the envelope of its affordable set (Eqs. 3, 4); its answer weighs n_i (Eq. 7)."""
         return [self.assign(client) for client in cohort], state
 
     def assign(self, client: Client) -> Assignment:
@@ -85,7 +85,7 @@ class Feast(Method):
     def loss(
         self, role: str, outputs: tuple[Tensor, ...], batch: Batch, carried: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        """Return L_sup, or for a student L_stu against the teacher's detached softmax (Eq. 8)."""
+        """Return L_sup, or for a student L_stu against the teacher's detached softmax (Eq. 9)."""
         (logits,) = outputs
         supervised = mixed_cross_entropy(logits, batch)
         if role == "teacher":

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from fedfeast.errors import InvalidInput
 
+LARGEST = 1_000_000  # channels, blocks or ratios: beyond this a value is a slip of the pen
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -44,8 +46,10 @@ class SearchSpace:
             )
         for name in ("stage_channels", "depths", "expansions", "widths"):
             values = getattr(self, name)
-            if not values or min(values) < 0 or (name != "depths" and min(values) == 0):
-                raise InvalidInput(f"network.{name} = {list(values)}: give at least one value, all positive.")
+            if not values or min(values) < 0 or (name != "depths" and min(values) == 0) or not max(values) < LARGEST:
+                raise InvalidInput(
+                    f"network.{name} = {list(values)}: give at least one value, all positive and finite."
+                )
         for name in ("depths", "expansions", "widths"):
             values = getattr(self, name)
             if list(values) != sorted(set(values)):

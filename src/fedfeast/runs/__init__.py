@@ -8,4 +8,5 @@ from fedfeast.runs.run import Interrupted as Interrupted
 from fedfeast.runs.run import Run as Run
 from fedfeast.runs.run import evaluate as evaluate
 from fedfeast.runs.run import train as train
+from fedfeast.runs.searching import search_recipe as search_recipe
 from fedfeast.runs.training import Observer as Observer

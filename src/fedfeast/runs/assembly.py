@@ -90,11 +90,15 @@ class Federation:
 
 
 def choose_device(recipe: Recipe) -> torch.device:
-    """Return the device the recipe names; auto is CUDA where there is one."""
-    wanted = recipe.engine.device
-    if wanted == "cuda" and not torch.cuda.is_available():
+    """Return CUDA where there is one and the recipe does not say cpu; a run may be evaluated on another machine."""
+    return torch.device("cuda" if recipe.engine.device != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def require_device(recipe: Recipe) -> torch.device:
+    """Return the device to train on; a recipe that asks for CUDA gets nothing less."""
+    if recipe.engine.device == "cuda" and not torch.cuda.is_available():
         raise InvalidInput("engine.device = 'cuda', but this machine has no CUDA device: set engine.device=cpu.")
-    return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
+    return choose_device(recipe)
 
 
 def assemble(recipe: Recipe) -> Federation:

@@ -60,13 +60,23 @@ class CheckpointFolder:
         self._write(f"round-{state.finished_rounds:06d}.safetensors", tensors, metadata)
         self._forget_old()
 
+    def exist(self) -> bool:
+        """Return whether anything was ever saved here."""
+        return any(self.folder.glob("round-*.safetensors"))
+
     def load_latest(self) -> tuple[TrainingState | None, list[str]]:
-        """Return the newest whole checkpoint and the names of damaged newer ones; None if there is none at all."""
+        """Return the newest whole checkpoint, None if there is none at all, and the damaged files passed over."""
         names = self._checkpoint_names()
-        for position, name in enumerate(names):
-            metadata = self._metadata(name)
-            if metadata is not None and (not metadata["best"] or self._is_whole(metadata["best"])):
-                return self._load(name, metadata), names[:position]
+        metadata = {name: self._metadata(name) for name in names}
+        whole = {name: one for name, one in metadata.items() if one is not None}
+        damaged = [name for name in names if name not in whole]
+        for name, one in whole.items():
+            if not one["best"] or self._is_whole(one["best"]):
+                newer = names[: names.index(name)]
+                lost = [whole[other]["best"] for other in newer if other in whole]
+                return self._load(name, one), [*(other for other in newer if other in damaged), *lost]
+        for name, one in whole.items():  # every best is damaged: go on without one rather than not at all
+            return self._load(name, {**one, "best": ""}), [*damaged, one["best"]]
         if names:
             raise InvalidInput(
                 f"every checkpoint in {self.folder} is damaged ({', '.join(names)}): restore one from a backup, "
@@ -77,7 +87,12 @@ class CheckpointFolder:
     def _checkpoint_names(self) -> list[str]:
         """Return the finished checkpoints, newest first; one without a hash file was never finished."""
         files = sorted(self.folder.glob("round-*.safetensors"), reverse=True)
-        return [file.name for file in files if self._hash_file(file.name).is_file()]
+        finished = [file.name for file in files if self._hash_file(file.name).is_file()]
+        if not finished and len(files) > 1:  # a first save that was killed leaves one file, not several
+            raise InvalidInput(
+                f"the hash files (.sha256) in {self.folder} are gone: restore them, or start in another --out folder."
+            )
+        return finished
 
     def _load(self, name: str, metadata: Mapping[str, str]) -> TrainingState:
         tensors = self._tensors(name)
@@ -122,18 +137,21 @@ class CheckpointFolder:
 
     def _is_whole(self, name: str) -> bool:
         path, hash_file = self.folder / name, self._hash_file(name)
-        return path.is_file() and hash_file.is_file() and hash_file.read_text().split()[:1] == [sha256_of(path)]
+        return (
+            path.is_file() and hash_file.is_file() and hash_file.read_bytes().split()[:1] == [sha256_of(path).encode()]
+        )
 
     def _hash_file(self, name: str) -> Path:
         return self.folder / f"{name}.sha256"
 
     def _forget_old(self) -> None:
-        kept = self._checkpoint_names()[:KEPT_CHECKPOINTS]
-        for name in tuple(kept):
-            metadata = self._metadata(name)
-            if metadata is not None:
-                kept.append(metadata["best"])
+        """Keep the last whole generations and their bests; what a killed save left behind goes too."""
+        whole = {name: metadata for name in self._checkpoint_names() if (metadata := self._metadata(name)) is not None}
+        kept = list(whole)[:KEPT_CHECKPOINTS]
+        kept += [whole[name]["best"] for name in kept]
         for file in self.folder.glob("*.safetensors"):
             if file.name not in kept:
                 self._hash_file(file.name).unlink(missing_ok=True)
                 file.unlink()
+        for file in self.folder.glob(".*.partial"):
+            file.unlink()

@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.metadata import version
@@ -20,7 +20,7 @@ import torch
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Curve, CurvePoint
 from fedfeast.runs.checkpoint import CheckpointFolder
-from fedfeast.runs.files import write_json, write_text
+from fedfeast.runs.files import write_json, write_text, write_whole
 from fedfeast.runs.recipe import Recipe, load_recipe
 
 
@@ -46,26 +46,39 @@ class RunFolder:
         if path.exists() and not path.is_dir():
             raise InvalidInput(f"--out {path} is a file: give a folder.")
         folder = cls(path)
-        if (path / "recipe.toml").is_file():
-            folder._refuse_other_recipe(recipe)
+        if folder._holds(recipe):
+            folder._refuse_other_inputs(recipe)
+            write_text(path / "recipe.toml", recipe.to_toml())  # the data may have moved to another folder
         else:
-            # A start that was killed may have left a partial file, which is no reason to refuse the next one.
-            if path.is_dir() and any(file.suffix != ".partial" for file in path.iterdir()):
+            unknown = path.is_dir() and not (path / "recipe.toml").is_file()
+            if unknown and any(not _is_of_a_killed_start(file) for file in path.iterdir()):
                 raise InvalidInput(f"--out {path} holds other files and no run: give a new or an empty folder.")
             path.mkdir(parents=True, exist_ok=True)
-            write_text(path / "recipe.toml", recipe.to_toml())
+            with folder.locked():
+                folder._copy_inputs(recipe)
+                write_text(path / "recipe.toml", recipe.to_toml())
+                (path / "environment.json").unlink(missing_ok=True)
+                (path / "clients.csv").unlink(missing_ok=True)
         if not (path / "environment.json").is_file():
             write_json(path / "environment.json", _environment(threads, device))
         return folder
 
     def recipe(self) -> Recipe:
-        """Return the resolved recipe."""
-        return load_recipe(str(self.path / "recipe.toml"))
+        """Return the resolved recipe, with the run's own copies of the files it names."""
+        settings = {key: str(copy) for key, copy in self._inputs().items() if copy.is_file()}
+        return load_recipe(str(self.path / "recipe.toml"), settings)
 
     def environment(self) -> dict[str, Any]:
         """Return versions, hardware and thread count of the run's start."""
-        content: dict[str, Any] = json.loads((self.path / "environment.json").read_text())
+        remedy = "delete it, and the next training writes it anew"
+        content = self._read_json("environment.json", ("threads", "libraries"), remedy)
+        if not isinstance(content["threads"], int) or not 1 <= content["threads"] <= 1024:
+            raise InvalidInput(f"{self.path / 'environment.json'} has threads = {content['threads']!r}: {remedy}.")
         return content
+
+    def how_to_go_on(self) -> str:
+        """Say how an unfinished run is trained on."""
+        return f"train on with fedfeast train {self.path / 'recipe.toml'} --out {self.path}"
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -83,22 +96,35 @@ class RunFolder:
         """Add one line to metrics.jsonl; return the file's size afterwards."""
         with (self.path / "metrics.jsonl").open("a") as file:
             file.write(json.dumps(row) + "\n")
+            file.flush()
+            os.fsync(file.fileno())  # a checkpoint must never outlive the rows it counts
             return file.tell()
 
     def cut_metrics(self, size: int) -> None:
         """Cut metrics.jsonl back to the rounds of a checkpoint."""
         metrics = self.path / "metrics.jsonl"
         metrics.touch()
+        if metrics.stat().st_size < size:
+            raise InvalidInput(
+                f"{metrics} is shorter than its checkpoint says ({metrics.stat().st_size} of {size} bytes): "
+                "restore it, or start again in another --out folder."
+            )
         os.truncate(metrics, size)
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return the rows of metrics.jsonl, one per finished round."""
-        lines = (self.path / "metrics.jsonl").read_text().splitlines()
-        return [json.loads(line) for line in lines]
+        lines = (self.path / "metrics.jsonl").read_text(errors="replace").splitlines()
+        try:
+            return [json.loads(line) for line in lines]
+        except ValueError as error:
+            raise InvalidInput(
+                f"{self.path / 'metrics.jsonl'} is damaged: restore it, or start again in another --out folder."
+            ) from error
 
     def write_clients(self, columns: Mapping[str, Any]) -> None:
-        """Write clients.csv, one row per client."""
-        self._write_csv("clients.csv", list(columns), zip(*columns.values(), strict=True))
+        """Write clients.csv, one row per client, once."""
+        if not (self.path / "clients.csv").is_file():
+            self._write_csv("clients.csv", list(columns), zip(*columns.values(), strict=True))
 
     def clients(self) -> list[dict[str, str]]:
         """Return the rows of clients.csv."""
@@ -107,7 +133,15 @@ class RunFolder:
 
     def budgets_macs(self) -> np.ndarray:
         """Return the clients' budgets."""
-        return np.array([float(row["budget_macs"]) for row in self.clients()])
+        try:
+            budgets = np.array([float(row["budget_macs"]) for row in self.clients()])
+        except (OSError, KeyError, ValueError, csv.Error) as error:
+            raise InvalidInput(
+                f"{self.path / 'clients.csv'} is damaged: delete it, then {self.how_to_go_on()}."
+            ) from error
+        if not len(budgets):
+            raise InvalidInput(f"{self.path / 'clients.csv'} is empty: delete it, then {self.how_to_go_on()}.")
+        return budgets
 
     def write_summary(self, summary: Mapping[str, Any], curve: Curve) -> None:
         """Write summary.json and the curve as a table."""
@@ -119,8 +153,14 @@ class RunFolder:
         """Return summary.json."""
         if not self.has_summary():
             raise InvalidInput(f"{self.path} has no summary yet: run fedfeast evaluate {self.path}.")
-        content: dict[str, Any] = json.loads((self.path / "summary.json").read_text())
-        return content
+        return self._read_json("summary.json", ("curve", "finished_rounds"), f"run fedfeast evaluate {self.path}")
+
+    def summarised_rounds(self) -> int | None:
+        """Return after how many rounds the summary was made; None where there is no whole one."""
+        try:
+            return int(self.summary()["finished_rounds"])
+        except InvalidInput:
+            return None
 
     def has_summary(self) -> bool:
         """Return whether the test curve was measured."""
@@ -135,16 +175,57 @@ class RunFolder:
         """Return the measured accuracy-MACs curve."""
         return Curve(tuple(CurvePoint(**point) for point in self.summary()["curve"]))
 
-    def _refuse_other_recipe(self, recipe: Recipe) -> None:
-        ours, theirs = recipe.settings(), self.recipe().settings()
-        different = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
-        if different:
-            changes = ", ".join(
-                f"{key} is {theirs.get(key)!r} there and {ours.get(key)!r} here" for key in different[:3]
-            )
-            raise InvalidInput(
-                f"--out {self.path} holds another run ({changes}): give another folder, or the same settings to go on."
-            )
+    def _holds(self, recipe: Recipe) -> bool:
+        """Return whether the folder holds this recipe's run; one that never finished a round gives way."""
+        if not (self.path / "recipe.toml").is_file():
+            return False
+        ours, theirs = recipe.settings(), load_recipe(str(self.path / "recipe.toml")).settings()
+        different = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key) and key != "data.folder"]
+        if not different:
+            return True
+        if not (self.has_finished_rounds() or self.checkpoints.exist()):
+            return False
+        changes = ", ".join(f"{key} is {theirs.get(key)!r} there and {ours.get(key)!r} here" for key in different[:3])
+        raise InvalidInput(
+            f"--out {self.path} holds another run ({changes}): give another folder, or the same settings to go on."
+        )
+
+    def _inputs(self) -> dict[str, Path]:
+        """Return where the run keeps its own copies of files that a recipe names, by setting."""
+        return {key: self.path / "inputs" / f"{key}.csv" for key in ("population.file", "variants.cache")}
+
+    def _named_inputs(self, recipe: Recipe) -> Iterator[tuple[Path, Path]]:
+        """Yield every existing file that the recipe names, and its place in the run folder."""
+        named = {"population.file": recipe.population.file, "variants.cache": recipe.variants.cache}
+        for key, copy in self._inputs().items():
+            if named[key] is not None and Path(str(named[key])).is_file():
+                yield Path(str(named[key])), copy
+
+    def _copy_inputs(self, recipe: Recipe) -> None:
+        """Copy the named files, so that a later change of them cannot change the run."""
+        for copy in self._inputs().values():
+            copy.unlink(missing_ok=True)
+        for named, copy in self._named_inputs(recipe):
+            copy.parent.mkdir(exist_ok=True)
+            content = named.read_bytes()
+            write_whole(copy, lambda temporary, content=content: _write_bytes(temporary, content))  # type: ignore[misc]
+
+    def _refuse_other_inputs(self, recipe: Recipe) -> None:
+        for named, copy in self._named_inputs(recipe):
+            if copy.is_file() and named.resolve() != copy.resolve() and named.read_bytes() != copy.read_bytes():
+                raise InvalidInput(
+                    f"{named} has changed since the run in {self.path} began: restore it, or give another --out folder."
+                )
+
+    def _read_json(self, name: str, keys: Sequence[str], remedy: str) -> dict[str, Any]:
+        """Read one of the folder's JSON files; a damaged one is said with its remedy."""
+        try:
+            content = json.loads((self.path / name).read_text())
+            if isinstance(content, dict) and all(key in content for key in keys):
+                return content
+        except (OSError, ValueError):
+            pass
+        raise InvalidInput(f"{self.path / name} is missing or damaged: {remedy}.")
 
     def _write_csv(self, name: str, header: list[str], rows: Any) -> None:
         text = io.StringIO()
@@ -152,6 +233,15 @@ class RunFolder:
         writer.writerow(header)
         writer.writerows(rows)
         write_text(self.path / name, text.getvalue())
+
+
+def _is_of_a_killed_start(file: Path) -> bool:
+    """Return whether a start that was killed leaves such a file, which is no reason to refuse the next one."""
+    return file.name in (".lock", "inputs") or file.suffix == ".partial"
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
 
 
 def _environment(threads: int, device: str) -> dict[str, Any]:

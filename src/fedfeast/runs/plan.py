@@ -1,5 +1,7 @@
 """What a federation will send, compute and cover, before it starts and without its data on disk."""
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,15 +12,18 @@ from fedfeast.routing import count_traffic
 from fedfeast.runs.assembly import partition_pool, split_off_server_examples
 from fedfeast.runs.coverage import cover
 from fedfeast.runs.outline import Level, Outline, outline
-from fedfeast.runs.recipe import Recipe
+from fedfeast.runs.recipe import Recipe, resolve_recipe
 from fedfeast.runs.timing import PassTimes, predict_time
 
 TRAINING_FACTOR = 3  # a forward and backward pass against a forward pass, the paper's proxy
 MOST_REALIZED_CLIENTS = 20_000  # beyond this only expected shards are planned
 
 
-def plan_recipe(recipe: Recipe, times: PassTimes | None = None) -> dict[str, Any]:
+def plan_recipe(
+    recipe: str | Path | Recipe, settings: Mapping[str, Any] | Sequence[str] = (), times: PassTimes | None = None
+) -> dict[str, Any]:
     """Return the plan of a recipe as a tree of plain values; with measured pass times it predicts the duration."""
+    recipe = resolve_recipe(recipe, settings)
     built = outline(recipe)
     population, network = built.population, built.method.network
     shares = population.data_shares(recipe.population.gamma, recipe.population.cap_macs)
@@ -44,7 +49,7 @@ def plan_recipe(recipe: Recipe, times: PassTimes | None = None) -> dict[str, Any
             "realized": None if partition is None else partition.report(),
         },
         "levels": [_describe_level(level, built, expected) for level in built.levels],
-        "traffic": _plan_traffic(built),
+        "traffic": plan_traffic(built),
         "compute": _plan_compute(built, expected, partition),
     }
     realized = expected if partition is None else partition.shards.sizes
@@ -91,7 +96,8 @@ def _describe_level(level: Level, built: Outline, expected: np.ndarray) -> dict[
     }
 
 
-def _plan_traffic(built: Outline) -> dict[str, Any]:
+def plan_traffic(built: Outline) -> dict[str, Any]:
+    """Return what routing saves over all participating clients."""
     payloads = np.concatenate(
         [np.full(len(level.clients), level.assignment.slice_map.payload) for level in built.levels]
     )

@@ -1,5 +1,6 @@
 """A recipe: every setting of a run as one validated tree, written in TOML."""
 
+import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
@@ -38,7 +39,7 @@ class DataSection(Section):
     name: Literal[DATASETS]  # type: ignore[valid-type]
     folder: str | None = None
     validation_examples: int = Field(4000, ge=1)
-    calibration_examples: int = Field(1000, ge=1)
+    calibration_examples: int = Field(1000, ge=2)  # batch statistics need two examples
 
 
 class PopulationSection(Section):
@@ -46,9 +47,9 @@ class PopulationSection(Section):
 
     source: Literal["zipf", "paper", "file"] = "zipf"
     file: str | None = None
-    num_clients: int = Field(100, ge=1)
+    num_clients: int = Field(100, ge=1, le=100_000_000)
     exponent: float = Field(1.2, ge=0)
-    num_ranks: int | None = Field(None, ge=1)
+    num_ranks: int | None = Field(None, ge=1, le=100_000_000)
     least_macs: float = Field(25e6, gt=0)
     greatest_macs: float = Field(1500e6, gt=0)
     cap_macs: float = Field(600e6, gt=0)
@@ -82,6 +83,7 @@ class PartitionSection(Section):
         """Fill in the paper's alpha_eff where neither is given; refuse both."""
         if not isinstance(table, dict):
             return table
+        table = {key: value for key, value in table.items() if value is not None}
         if "alpha_eff" in table and "alpha_data" in table:
             raise InvalidInput(
                 f"partition.alpha_eff = {table['alpha_eff']} and partition.alpha_data = {table['alpha_data']} "
@@ -158,7 +160,7 @@ class EngineSection(Section):
     name: Literal["eager"] = "eager"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["float32", "float64"] = "float32"
-    threads: int | None = Field(None, ge=1)
+    threads: int | None = Field(None, ge=1, le=1024)
 
 
 def _method_section(name: str) -> type[Section]:
@@ -235,6 +237,13 @@ def load_recipe(name_or_path: str, settings: Mapping[str, Any] | Sequence[str] =
     return parse_recipe(text, name_or_path, settings)
 
 
+def resolve_recipe(recipe: "str | Path | Recipe", settings: Mapping[str, Any] | Sequence[str] = ()) -> Recipe:
+    """Return a recipe, given as it is or by name or path, with settings on top."""
+    if isinstance(recipe, Recipe):
+        return parse_recipe(recipe.to_toml(), recipe.name, settings) if settings else recipe
+    return load_recipe(str(recipe), settings)
+
+
 def parse_recipe(text: str, source: str, settings: Mapping[str, Any] | Sequence[str] = ()) -> Recipe:
     """Parse and validate a recipe's TOML text; source names it in messages."""
     try:
@@ -255,7 +264,7 @@ def parse_recipe(text: str, source: str, settings: Mapping[str, Any] | Sequence[
 
 def _validate_method(table: dict[str, Any]) -> Section:
     name = table.get("name")
-    if name not in METHOD_SECTIONS:
+    if not isinstance(name, str) or name not in METHOD_SECTIONS:
         raise InvalidInput(
             f"method.name = {name!r} is unknown{_suggest(str(name), METHODS)}: choose one of {', '.join(METHODS)}."
         )
@@ -282,10 +291,7 @@ def _set(table: dict[str, Any], dotted: str, value: Any) -> None:
         table = table.setdefault(section, {})
         if not isinstance(table, dict):
             raise InvalidInput(f"setting {dotted!r}: {section} is a value, not a section.")
-    if value == "none":  # TOML has no null; an optional field is unset with none
-        table.pop(key, None)
-    else:
-        table[key] = value
+    table[key] = None if value == "none" else value  # TOML has no null; none unsets an optional field
 
 
 def _explain(error: ValidationError, prefix: str = "", model: type[Section] | None = None) -> str:
@@ -342,8 +348,7 @@ def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
+        return json.dumps(value, ensure_ascii=False)  # JSON's escapes are TOML's too
     if isinstance(value, list):
         return f"[{', '.join(map(_toml, value))}]"
     return repr(value)

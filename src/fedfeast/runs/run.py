@@ -1,13 +1,9 @@
 """One run, from recipe to summary: the verbs of the command line for Python."""
 
 import os
-import signal
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -15,10 +11,13 @@ import torch
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import ClientWins, Curve, count_client_wins
 from fedfeast.networks import ElasticResNet
-from fedfeast.runs.assembly import Federation, assemble, build_network, choose_device
-from fedfeast.runs.checkpoint import Best
+from fedfeast.runs.assembly import Federation, assemble, build_network, require_device
+from fedfeast.runs.checkpoint import Best, TrainingState
 from fedfeast.runs.folder import RunFolder
-from fedfeast.runs.recipe import Recipe, load_recipe
+from fedfeast.runs.interrupts import interruptible, uninterrupted
+from fedfeast.runs.outline import outline
+from fedfeast.runs.plan import plan_traffic
+from fedfeast.runs.recipe import Recipe, resolve_recipe
 from fedfeast.runs.training import Observer, Silent, train_rounds
 from fedfeast.variants import VariantCache, read_cache
 
@@ -41,15 +40,15 @@ class Run:
     @classmethod
     def create(
         cls,
-        recipe: str | Recipe,
+        recipe: str | Path | Recipe,
         out: str | Path | None = None,
         settings: Mapping[str, Any] | Sequence[str] = (),
     ) -> "Run":
         """Start a run in a folder (runs/NAME by default), or reopen the same run there."""
-        loaded = load_recipe(recipe, settings) if isinstance(recipe, str) else recipe
+        loaded = resolve_recipe(recipe, settings)
         threads = loaded.engine.threads or _usable_cores()
         folder = Path(out) if out is not None else Path("runs") / loaded.name
-        return cls(RunFolder.create(folder, loaded, threads, choose_device(loaded).type))
+        return cls(RunFolder.create(folder, loaded, threads, require_device(loaded).type))
 
     @classmethod
     def open(cls, path: str | Path) -> "Run":
@@ -66,19 +65,20 @@ class Run:
         """Train to the end from wherever the folder stands, then measure the curve on the test set."""
         observer = observer or Silent()
         try:
-            with self.folder.locked(), _interrupts():
+            with self.folder.locked(), interruptible():
                 self.folder.write_clients(self.federation.client_table())
-                train_rounds(self.federation, self.folder, observer)
-                if not self.folder.has_summary():
+                state = train_rounds(self.federation, self.folder, observer)
+                if self.folder.summarised_rounds() != state.finished_rounds:
                     self._summarise(observer)
         except KeyboardInterrupt:
-            state, _ = self.folder.checkpoints.load_latest()
-            raise Interrupted(state.finished_rounds if state else 0) from None
+            with uninterrupted():
+                state_saved, _ = self.folder.checkpoints.load_latest()
+            raise Interrupted(state_saved.finished_rounds if state_saved else 0) from None
         return self
 
     def evaluate(self, observer: Observer | None = None) -> Curve:
         """Measure every operating point of the best checkpoint on the test set."""
-        with self.folder.locked(), _interrupts():
+        with self.folder.locked(), interruptible():
             return self._summarise(observer or Silent())
 
     @property
@@ -117,7 +117,7 @@ class Run:
         return count_client_wins(self.curve, other.curve, budgets)
 
     def _summarise(self, observer: Observer) -> Curve:
-        best = self.best()
+        state, best = self._validated_state()
         federation = self.federation
         points = federation.method.operating_points()
         done = iter(range(len(points)))
@@ -126,20 +126,23 @@ class Run:
             federation.method, flat, points, lambda point: observer.on_evaluation(next(done), len(points))
         )
         observer.on_evaluation(len(points), len(points))
-        self.folder.write_summary(self._numbers(best, curve), curve)
+        self.folder.write_summary(self._numbers(state, best, curve), curve)
         return curve
 
     def best(self) -> Best:
         """Return the weights of the best validated round."""
+        return self._validated_state()[1]
+
+    def _validated_state(self) -> tuple[TrainingState, Best]:
         state, _ = self.folder.checkpoints.load_latest()
         if state is None or state.best is None:
-            raise InvalidInput(
-                f"{self.folder.path} has no validated round yet: train on with fedfeast train --out {self.folder.path}."
-            )
-        return state.best
+            raise InvalidInput(f"{self.folder.path} has no validated round yet: {self.folder.how_to_go_on()}.")
+        return state, state.best
 
-    def _numbers(self, best: Best, curve: Curve) -> dict[str, Any]:
-        federation, rows = self.federation, self.folder.metrics()
+    def _numbers(self, state: TrainingState, best: Best, curve: Curve) -> dict[str, Any]:
+        federation = self.federation
+        # A killed run may have rows beyond its checkpoint; they will be cut when it goes on.
+        rows = [row for row in self.folder.metrics() if row["round"] <= state.finished_rounds]
         budgets = federation.population.budgets_macs
         full = federation.method.network.layout.num_parameters
         sent = sum(row["payload_parameters"] for row in rows)
@@ -148,7 +151,7 @@ class Run:
             "recipe": self.recipe.name,
             "method": self.recipe.method_name,
             "data": self.recipe.data.name,
-            "finished_rounds": len(rows),
+            "finished_rounds": state.finished_rounds,
             "best_round": best.finished_rounds,
             "validation_score": best.score,
             "population_score": curve.population_score(budgets),
@@ -160,6 +163,7 @@ class Run:
                 "mean_payload_parameters": sent / answers,
                 "reduction": full * answers / sent,
                 "parameters_both_ways": 2 * sent,
+                "planned": plan_traffic(outline(self.recipe)),
             },
             "partition": federation.partition.report(),
             "training_seconds": round(sum(row["seconds"] for row in rows), 2),
@@ -167,7 +171,7 @@ class Run:
 
 
 def train(
-    recipe: str | Recipe,
+    recipe: str | Path | Recipe,
     out: str | Path | None = None,
     settings: Mapping[str, Any] | Sequence[str] = (),
     observer: Observer | None = None,
@@ -183,20 +187,3 @@ def evaluate(path: str | Path) -> Curve:
 
 def _usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextmanager
-def _interrupts() -> Iterator[None]:
-    """Treat a polite kill like Ctrl-C while the block runs."""
-
-    def interrupt(signum: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)

@@ -9,7 +9,7 @@ import numpy as np
 from fedfeast.networks import ElasticResNet
 from fedfeast.randomness import named_generator
 from fedfeast.runs.assembly import build_network
-from fedfeast.runs.recipe import Recipe
+from fedfeast.runs.recipe import Recipe, resolve_recipe
 from fedfeast.variants import Variant, VariantCache, write_cache
 from fedfeast.variants.search import Found, dominated, repeated, search_cache
 
@@ -51,9 +51,12 @@ def targets_of(recipe: Recipe) -> list[float]:
 
 
 def search_recipe(
-    recipe: Recipe, targets_macs: Sequence[float] | None = None, on_target: Callable[[Found], None] | None = None
+    recipe: str | Path | Recipe,
+    targets_macs: Sequence[float] | None = None,
+    on_target: Callable[[Found], None] | None = None,
 ) -> SearchResult:
     """Search the fittest network of the recipe's space within every target; the recipe's seed decides the draws."""
+    recipe = resolve_recipe(recipe)
     network = build_network(recipe)
     targets = list(targets_macs) if targets_macs is not None else targets_of(recipe)
     found = search_cache(network.space, targets, named_generator(recipe.seed, "search"), on_target=on_target)

@@ -15,6 +15,7 @@ from fedfeast.randomness import named_generator
 from fedfeast.runs.assembly import Federation
 from fedfeast.runs.checkpoint import Best, TrainingState
 from fedfeast.runs.folder import RunFolder
+from fedfeast.runs.interrupts import uninterrupted
 
 
 class Observer(Protocol):
@@ -75,7 +76,8 @@ def train_rounds(federation: Federation, folder: RunFolder, observer: Observer) 
                 saved_rounds = state.finished_rounds
     except KeyboardInterrupt:
         if state.finished_rounds > saved_rounds:
-            folder.checkpoints.save(state)
+            with uninterrupted():
+                folder.checkpoints.save(state)
         raise
     return state
 

@@ -53,8 +53,9 @@ class Limits:
         return " and ".join(parts)
 
 
-def extract(run: Run, out: Path | str, limits: Limits, search: bool = False) -> dict[str, Any]:
-    """Write the largest affordable network as a bundle; return its manifest."""
+def extract(run: Run | Path | str, out: Path | str, limits: Limits, search: bool = False) -> dict[str, Any]:
+    """Write the largest affordable network of a run as a bundle; return its manifest."""
+    run = run if isinstance(run, Run) else Run.open(run)
     network, cache = run.elastic_network()
     support = ActivatedSupport.of(network, _trained_variants(run, cache))
     architecture = _search(network, support, limits, run) if search else _choose(network, cache, limits)

@@ -1,16 +1,19 @@
 """The fixed cache of variants that are trained and served (Sec. 3.2), and its CSV file."""
 
-import ast
 import csv
+import json
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
+from typing import TypeVar
 
 from fedfeast.errors import InvalidInput
 from fedfeast.networks import Architecture, ElasticResNet
+
+Number = TypeVar("Number", int, float)
 
 COLUMNS = ("macs", "params", "conv_macs", "d", "e", "w_indices")
 
@@ -78,14 +81,17 @@ def read_cache(name_or_path: str, network: ElasticResNet) -> VariantCache:
                 f"variant cache {name_or_path!r} is neither a file nor one of {', '.join(packaged_caches())}: "
                 "set variants.cache to one of those names or to a CSV file."
             )
-        text = path.read_text(errors="replace")
+        text = path.read_text(encoding="utf-8-sig", errors="replace")
     rows = csv.DictReader(text.splitlines())
     missing = [column for column in COLUMNS if column not in (rows.fieldnames or ())]
     if missing:
         raise InvalidInput(
             f"variant cache {name_or_path!r} lacks the column {missing[0]}: it needs {', '.join(COLUMNS)}."
         )
-    return VariantCache.of([_read_row(row, network, f"{name_or_path}:{rows.line_num}") for row in rows])
+    try:
+        return VariantCache.of([_read_row(row, network, f"{name_or_path}:{rows.line_num}") for row in rows])
+    except csv.Error as error:
+        raise InvalidInput(f"variant cache {name_or_path!r} is damaged ({error}): restore the file.") from error
 
 
 def write_cache(
@@ -106,11 +112,20 @@ def write_cache(
             writer.writerow([*costs, *map(list, choices), *(values[row] for values in columns.values())])
 
 
+def _parse_list(text: str | None, kind: type[Number]) -> tuple[Number, ...]:
+    """Read a list like [3, 7, 6, 7] of one kind of number."""
+    values = json.loads(text or "")
+    if not isinstance(values, list) or any(type(value) not in (int, kind) for value in values):
+        raise ValueError(f"{text!r} is no list of {kind.__name__}")
+    return tuple(kind(value) for value in values)
+
+
 def _read_row(row: Mapping[str, str | None], network: ElasticResNet, place: str) -> Variant:
     try:
-        architecture = Architecture(*(tuple(ast.literal_eval(row[column] or "")) for column in ("d", "e", "w_indices")))
+        depths, width_indices = (_parse_list(row[column], int) for column in ("d", "w_indices"))
+        architecture = Architecture(depths, _parse_list(row["e"], float), width_indices)
         macs, parameters, convolution_macs = (int(row[column] or "") for column in ("macs", "params", "conv_macs"))
-    except (ValueError, SyntaxError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise InvalidInput(
             f"variant cache {place} is damaged ({list(row.values())}): restore the file or build it again."
         ) from error

@@ -1,0 +1,23 @@
+import os
+import signal
+
+import pytest
+
+from fedfeast.runs.interrupts import interruptible, uninterrupted
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_polite_kill_is_an_interrupt(number: signal.Signals) -> None:
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_one_does_not_cut_the_saving_short(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    done = False
+    with interruptible(), uninterrupted():
+        os.kill(os.getpid(), number)
+        done = True
+    assert done
+    assert signal.getsignal(number) == before
