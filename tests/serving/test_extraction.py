@@ -88,4 +88,6 @@ def test_what_cannot_be_met_is_said(run: fedfeast.Run, tmp_path: Path) -> None:
         extract(run, tmp_path / "bundle", Limits(max_macs=1000), search=True)
     with pytest.raises(InvalidInput, match="no limit was given"):
         Limits()
+    with pytest.raises(InvalidInput, match="--max-macs 0: give a positive number"):
+        Limits(max_macs=0)
     assert not (tmp_path / "bundle").exists()

@@ -39,6 +39,9 @@ class Limits:
     def __post_init__(self) -> None:
         if self.max_macs is None and self.max_parameters is None:
             raise InvalidInput("no limit was given: say --max-macs or --max-params.")
+        for name, limit in (("--max-macs", self.max_macs), ("--max-params", self.max_parameters)):
+            if limit is not None and not limit > 0:
+                raise InvalidInput(f"{name} {limit:g}: give a positive number.")
 
     def admit(self, macs: float, parameters: float) -> bool:
         """Return whether a network of this cost is affordable."""
