@@ -63,15 +63,20 @@ def test_the_same_generator_gives_the_same_batches() -> None:
         assert torch.equal(one.mix, two.mix)
 
 
-def test_blocks_do_not_change_the_batches() -> None:
+def test_blocks_do_not_change_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     held = examples(40)
     preparation = Preparation(8, BLOCK_EXAMPLES // 40 + 2, RICH.augmentation, RICH.mixing, RICH.normalisation)
     plan = draw_local_plan(40, (8, 8), preparation, 0, named_generator(0))
     assert plan.order.size > BLOCK_EXAMPLES
     batches = list(make_batches(held, plan, RICH.normalisation, torch.float32))
-    assert len(batches) == plan.num_steps
-    for step in (0, BLOCK_EXAMPLES // 8 - 1, BLOCK_EXAMPLES // 8, plan.num_steps - 1):
-        assert batches[step].labels_a.tolist() == plan.order[step].tolist()
+    monkeypatch.setattr("fedfeast.data.batches.BLOCK_EXAMPLES", 2 * plan.order.size)
+    in_one_block = list(make_batches(held, plan, RICH.normalisation, torch.float32))
+    assert len(batches) == len(in_one_block) == plan.num_steps
+    for order, batch, expected in zip(plan.order, batches, in_one_block, strict=True):
+        assert batch.labels_a.tolist() == order.tolist()
+        assert torch.equal(batch.images, expected.images)
+        assert torch.equal(batch.labels_b, expected.labels_b)
+        assert torch.equal(batch.mix, expected.mix)
 
 
 def test_turns_of_mixing_go_on_over_rounds() -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ SETTINGS = {
     "checkpoint.every_rounds": 2,
     "engine.threads": 1,
 }
+KILLS = 3
 
 
 def command(out: Path) -> list[str]:
@@ -48,13 +50,29 @@ def curve(out: Path) -> object:
     return json.loads((out / "summary.json").read_text())["curve"]
 
 
-def wait_for_first_round(out: Path, process: subprocess.Popen[bytes]) -> None:
+def finished_lines(out: Path) -> int:
+    """Return the whole lines of metrics: a line being written has no end yet."""
+    path = out / "metrics.jsonl"
+    return path.read_bytes().count(b"\n") if path.is_file() else 0
+
+
+def newest_checkpoint(out: Path) -> int:
+    """Return the round a start would go on from: the newest checkpoint that was finished with its hash."""
+    rounds = [
+        int(file.stem.removeprefix("round-"))
+        for file in (out / "checkpoints").glob("round-*.safetensors")
+        if file.with_name(f"{file.name}.sha256").is_file()
+    ]
+    return max(rounds, default=0)
+
+
+def wait_for_lines(out: Path, process: subprocess.Popen[Any], lines: int) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
-        if (out / "metrics.jsonl").is_file() and (out / "metrics.jsonl").stat().st_size:
+        if finished_lines(out) >= lines:
             return
-        time.sleep(0.01)
-    pytest.fail("the run did not finish a first round")
+        time.sleep(0.005)
+    pytest.fail(f"the run stopped or hung before line {lines} of its metrics, at {finished_lines(out)}")
 
 
 @pytest.fixture(scope="module")
@@ -67,16 +85,21 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_kill_9_at_random_moments(unbroken: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     generator = named_generator(0, "kills")
-    kills = 0
-    for _ in range(4):
+    resumed_from = [0]
+    for _ in range(KILLS):
+        # A round's line stands before its checkpoint: of three new lines, one of the first two is a saved round.
+        wanted = finished_lines(out) + int(generator.integers(3, 6))
         process = subprocess.Popen(command(out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_for_first_round(out, process)
-        time.sleep(generator.uniform(0.0, 0.6))
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            kills += 1
-        process.wait()
-    assert kills >= 2, "the run was too short to be killed"
+        try:
+            wait_for_lines(out, process, wanted)
+            time.sleep(generator.uniform(0.0, 0.15))
+        finally:
+            process.kill()
+            process.wait()
+        assert process.returncode == -signal.SIGKILL, "the run ended before it was killed"
+        resumed_from.append(newest_checkpoint(out))
+    assert resumed_from == sorted(set(resumed_from)), "every start trained on from a newer checkpoint"
+    assert 0 < resumed_from[-1] < SETTINGS["training.rounds"], "the last start has both rounds to load and to train"
     done = subprocess.run(command(out), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     tensors, expected = final_checkpoint(out), final_checkpoint(unbroken)
@@ -90,7 +113,7 @@ def test_kill_9_at_random_moments(unbroken: Path, tmp_path: Path) -> None:
 def test_a_polite_stop_saves_and_says_how_to_go_on(unbroken: Path, tmp_path: Path, polite: signal.Signals) -> None:
     out = tmp_path / "run"
     process = subprocess.Popen(command(out), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    wait_for_first_round(out, process)  # type: ignore[arg-type]
+    wait_for_lines(out, process, 1)
     process.send_signal(polite)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
