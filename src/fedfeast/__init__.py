@@ -5,18 +5,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedfeast.app.pictures import draw_curves as draw_curves
-    from fedfeast.app.report import write_report as report  # noqa: F401
+    from fedfeast.app.report import write_report
     from fedfeast.errors import InvalidInput as InvalidInput
     from fedfeast.runs import Recipe as Recipe
     from fedfeast.runs import Run as Run
     from fedfeast.runs import evaluate as evaluate
     from fedfeast.runs import load_recipe as load_recipe
-    from fedfeast.runs import plan_recipe as plan  # noqa: F401
-    from fedfeast.runs import search_recipe as search  # noqa: F401
+    from fedfeast.runs import plan_recipe, search_recipe
     from fedfeast.runs import train as train
     from fedfeast.serving.bundle import load_bundle as load_bundle
     from fedfeast.serving.extraction import Limits as Limits
     from fedfeast.serving.extraction import extract as extract
+
+    plan, report, search = plan_recipe, write_report, search_recipe
 
 # Resolved on first use, so that `import fedfeast` and `fedfeast --help` load no torch.
 _PUBLIC = {

@@ -1,0 +1,57 @@
+"""The eager engine on a CUDA device: equal to the CPU in float64, and whole runs from start to bundle."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fedfeast
+from fedfeast.randomness import named_generator
+from fedfeast.runs import Interrupted, load_recipe
+from fedfeast.runs.assembly import assemble
+from fedfeast.runs.training import Silent
+
+pytestmark = pytest.mark.gpu
+
+AUGMENTED = {"augmentation.randaugment": [2, 6], "augmentation.crop_padding": 1, "augmentation.mixing": "alternate"}
+SHORT: dict[str, Any] = {
+    **AUGMENTED,
+    "training.rounds": 4,
+    "training.clients_per_round": 3,
+    "evaluation.every_rounds": 2,
+    "engine.device": "cuda",
+}
+
+
+def one_round(device: str) -> torch.Tensor:
+    recipe = load_recipe("digits", {**AUGMENTED, "engine.device": device, "engine.precision": "float64"})
+    built = assemble(recipe)
+    assert built.device.type == device
+    cohort = [built.clients[index] for index in built.participants[:4]]
+    assignments, _ = built.method.plan_round({}, cohort, 0, named_generator(0))
+    return built.engine().run_round(built.initial_weights(), assignments, 0, 0.1).flat.cpu()
+
+
+def test_a_round_equals_the_cpus_in_float64() -> None:
+    torch.testing.assert_close(one_round("cuda"), one_round("cpu"), rtol=1e-6, atol=1e-9)
+
+
+class StopAfterTwo(Silent):
+    def on_round(self, row: dict[str, Any]) -> None:
+        if row["round"] == 2:
+            raise KeyboardInterrupt
+
+
+def test_a_run_is_stopped_resumed_evaluated_and_extracted(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted, match="after round 2"):
+        fedfeast.train("digits", tmp_path / "run", SHORT, StopAfterTwo())
+    run = fedfeast.train("digits", tmp_path / "run", SHORT)
+    assert [row["round"] for row in run.folder.metrics()] == [1, 2, 3, 4]
+    assert "cpu" not in run.folder.environment()["device"]
+    manifest = fedfeast.extract(run, tmp_path / "bundle", fedfeast.Limits(max_macs=6e5))
+    with torch.no_grad():
+        right = fedfeast.load_bundle(tmp_path / "bundle")(run.federation.test.test.images.cpu()).argmax(1)
+    labels = run.federation.test.test.labels.cpu()
+    assert float((right == labels).double().mean()) == pytest.approx(manifest["test_accuracy"], abs=0.01)
+    assert fedfeast.plan("digits", {"engine.device": "cuda"})["supernet"]["parameters"] == 546_906
