@@ -34,7 +34,8 @@ from fedfeast.population import (
     zipf_population,
 )
 from fedfeast.randomness import named_generator
-from fedfeast.runs.recipe import PopulationSection, Recipe
+from fedfeast.runs.recipe import Recipe
+from fedfeast.runs.sections import PopulationSection
 from fedfeast.variants import VariantCache, read_cache
 
 

@@ -3,180 +3,29 @@
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_type_hints
+from typing import Any
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializeAsAny,
-    ValidationError,
-    create_model,
-    model_validator,
-)
+from pydantic import Field, SerializeAsAny, ValidationError
 
-from fedfeast.data import DATASETS
 from fedfeast.errors import InvalidInput
 from fedfeast.methods import METHODS
-
-Integers = Annotated[tuple[int, ...], Field(strict=False)]
-Numbers = Annotated[tuple[float, ...], Field(strict=False)]
-
-
-class Section(BaseModel):
-    """A part of a recipe: unknown keys and wrong types are errors."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class DataSection(Section):
-    """Which data set, and how many of its training examples the server keeps."""
-
-    name: Literal[DATASETS]  # type: ignore[valid-type]
-    folder: str | None = None
-    validation_examples: int = Field(4000, ge=1)
-    calibration_examples: int = Field(1000, ge=2)  # batch statistics need two examples
-
-
-class PopulationSection(Section):
-    """Who takes part: drawn from Zipf, the paper's own draw, or a fleet's CSV file."""
-
-    source: Literal["zipf", "paper", "file"] = "zipf"
-    file: str | None = None
-    num_clients: int = Field(100, ge=1, le=100_000_000)
-    exponent: float = Field(1.2, ge=0)
-    num_ranks: int | None = Field(None, ge=1, le=100_000_000)
-    least_macs: float = Field(25e6, gt=0)
-    greatest_macs: float = Field(1500e6, gt=0)
-    cap_macs: float = Field(600e6, gt=0)
-    gamma: float = Field(1.0, ge=0)
-    below_smallest: Literal["error", "exclude"] = "error"
-
-    @model_validator(mode="after")
-    def _refuse_idle_settings(self) -> Self:
-        """Refuse a setting that the chosen source would silently ignore; a file replaces the whole draw."""
-        drawn = ("num_clients", "exponent", "num_ranks", "least_macs", "greatest_macs")
-        idle = {"zipf": ("file",), "paper": ("file", *drawn), "file": ()}[self.source]
-        for name in idle:
-            if getattr(self, name) != type(self).model_fields[name].default:
-                raise InvalidInput(
-                    f"population.{name} = {getattr(self, name)!r} has no effect with "
-                    f"population.source = {self.source!r}: leave it out, or choose the source that uses it."
-                )
-        return self
-
-
-class PartitionSection(Section):
-    """How unequal the clients' data are; give alpha_eff or alpha_data."""
-
-    alpha_eff: float | None = Field(None, gt=0)
-    alpha_data: float | None = Field(None, gt=0)
-    min_shard: int = Field(1, ge=1)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _one_alpha(cls, table: Any) -> Any:
-        """Fill in the paper's alpha_eff where neither is given; refuse both."""
-        if not isinstance(table, dict):
-            return table
-        table = {key: value for key, value in table.items() if value is not None}
-        if "alpha_eff" in table and "alpha_data" in table:
-            raise InvalidInput(
-                f"partition.alpha_eff = {table['alpha_eff']} and partition.alpha_data = {table['alpha_data']} "
-                "set the same thing: give one of them (set the other to none)."
-            )
-        return table if "alpha_data" in table else {"alpha_eff": 0.45, **table}
-
-
-class NetworkSection(Section):
-    """The elastic network's space; image size, channels and classes follow from the data."""
-
-    stem_channels: int = 64
-    stage_channels: Integers = (128, 256, 512, 1024)
-    depths: Integers = (0, 1, 2, 3, 4, 5, 6, 7, 8)
-    expansions: Numbers = (0.10, 0.14, 0.18, 0.22, 0.25)
-    widths: Numbers = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-    stem_stride: int = 1
-    stage_strides: Integers = (1, 2, 2, 2)
-    channel_divisor: int = 8
-
-
-class VariantsSection(Section):
-    """The cache: a packaged name or the path of a CSV file."""
-
-    cache: str = "cifar100-56"
-    # What `fedfeast search` looks for: networks at evenly spaced MACs.
-    num_targets: int = Field(56, ge=1)
-    least_target_macs: float = Field(25e6, gt=0)
-    greatest_target_macs: float = Field(600e6, gt=0)
-
-
-class TrainingSection(Section):
-    """Rounds, cohorts and the clients' optimiser."""
-
-    rounds: int = Field(4000, ge=1)
-    clients_per_round: int = Field(10, ge=1)
-    local_epochs: int = Field(1, ge=1)
-    batch_size: int = Field(64, ge=2)  # batch statistics need two examples
-    learning_rate: float = Field(0.1, gt=0)
-    schedule: Literal["cosine", "constant"] = "cosine"
-    weight_decay: float = Field(5e-4, ge=0)
-    clip_norm: float = Field(10.0, gt=0)
-
-
-class AugmentationSection(Section):
-    """What happens to an image and a mini-batch before training."""
-
-    crop_padding: int = Field(4, ge=0)
-    flip: bool = True
-    randaugment: Annotated[tuple[int, int], Field(strict=False)] = (
-        2,
-        6,
-    )  # operations, magnitude; 0, 0 is none
-    mixing: Literal["alternate", "off"] = "alternate"
-    mixup_beta: float = Field(1.0, gt=0)
-    cutmix_beta: float = Field(1.0, gt=0)
-
-
-class EvaluationSection(Section):
-    """How often the served variants are validated."""
-
-    every_rounds: int = Field(50, ge=1)
-
-
-class CheckpointSection(Section):
-    """How often the run is saved."""
-
-    every_rounds: int = Field(10, ge=1)
-
-
-class EngineSection(Section):
-    """Where and in which precision rounds run."""
-
-    name: Literal["eager"] = "eager"
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    precision: Literal["float32", "float64"] = "float32"
-    threads: int | None = Field(None, ge=1, le=1024)
-
-
-def _method_section(name: str) -> type[Section]:
-    """Return the section of one method: its name and its hyper-parameters with their defaults."""
-    method = METHODS[name]
-    hints = get_type_hints(method)
-    options: dict[str, Any] = {"name": (Literal[name], name)}
-    options |= {
-        field.name: (hints[field.name], field.default)
-        for field in fields(method)  # type: ignore[arg-type]  # every method is a dataclass
-        if field.default is not MISSING
-    }
-    return create_model(f"{name}Section", __base__=Section, **options)
-
-
-METHOD_SECTIONS = {name: _method_section(name) for name in METHODS}
+from fedfeast.runs.sections import (
+    METHOD_SECTIONS,
+    AugmentationSection,
+    CheckpointSection,
+    DataSection,
+    EngineSection,
+    EvaluationSection,
+    NetworkSection,
+    PartitionSection,
+    PopulationSection,
+    Section,
+    TrainingSection,
+    VariantsSection,
+)
 
 
 class Recipe(Section):
