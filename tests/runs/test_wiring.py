@@ -22,9 +22,10 @@ from fedfeast.population import alpha_data_from_effective, partition_by_budget, 
 from fedfeast.randomness import named_generator
 from fedfeast.routing import envelope_of
 from fedfeast.runs import Interrupted, Run, load_recipe
-from fedfeast.runs.assembly import Federation, assemble, split_off_server_examples
+from fedfeast.runs.assembly import Federation, assemble, build_network, split_off_server_examples
 from fedfeast.runs.checkpoint import CheckpointFolder, TrainingState
 from fedfeast.runs.training import Silent
+from fedfeast.variants import read_cache
 
 TINY: dict[str, Any] = {
     "training.rounds": 3,
@@ -337,7 +338,8 @@ def test_a_methods_memory_is_handed_on_and_outlives_an_interruption(
 
 def test_traffic_is_what_the_clients_were_sent(recorded: tuple[Run, list[TrainingState]]) -> None:
     run, _ = recorded
-    network, cache = run.elastic_network()
+    network = build_network(run.recipe)
+    cache = read_cache(run.recipe.variants.cache, network)
     budgets = [float(client["budget_macs"]) for client in run.folder.clients()]
     payloads = []
     for row in run.folder.metrics():

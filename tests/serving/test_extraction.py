@@ -52,6 +52,17 @@ def test_untrained_weights_are_counted(run: fedfeast.Run, tmp_path: Path) -> Non
     assert manifest["untrained_share"] > 0.3, "no client affords more than 2M MACs"
 
 
+def test_only_what_a_method_serves_and_trains_counts(tmp_path: Path) -> None:
+    settings = {**SHORT, "method": {"name": "fedavg", "max_macs": 1.2e6}}
+    fedavg = fedfeast.train("digits", out=tmp_path / "run", settings=settings)
+    with pytest.raises(InvalidInput, match="the smallest has 1154496 MACs"):
+        extract(fedavg, tmp_path / "small", Limits(max_macs=600e3))
+    served = extract(fedavg, tmp_path / "served", Limits(max_macs=5e6))
+    assert (served["macs"], served["cached"], served["untrained_share"]) == (1_154_496, True, 0)
+    wider = extract(fedavg, tmp_path / "wider", Limits(max_macs=5e6), search=True)
+    assert wider["untrained_share"] > 0.01
+
+
 def test_a_bundle_loads_with_torch_alone(run: fedfeast.Run, tmp_path: Path) -> None:
     extract(run, tmp_path / "bundle", Limits(max_macs=400e3))
     images = run.federation.test.test.images[:50]

@@ -10,8 +10,7 @@ import torch
 
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import ClientWins, Curve, count_client_wins
-from fedfeast.networks import ElasticResNet
-from fedfeast.runs.assembly import Federation, assemble, build_network, require_device
+from fedfeast.runs.assembly import Federation, assemble, require_device
 from fedfeast.runs.checkpoint import Best, TrainingState
 from fedfeast.runs.folder import RunFolder
 from fedfeast.runs.interrupts import interruptible, uninterrupted
@@ -19,7 +18,6 @@ from fedfeast.runs.outline import outline
 from fedfeast.runs.plan import plan_traffic
 from fedfeast.runs.recipe import Recipe, resolve_recipe
 from fedfeast.runs.training import Observer, Silent, train_rounds
-from fedfeast.variants import VariantCache, read_cache
 
 
 class Interrupted(Exception):
@@ -95,11 +93,6 @@ class Run:
     def population_score(self) -> float:
         """The mean test accuracy over clients, each with the largest variant it affords."""
         return self.curve.population_score(self.folder.budgets_macs())
-
-    def elastic_network(self) -> tuple[ElasticResNet, VariantCache]:
-        """Return the network and the cache of the recipe, without loading any data."""
-        network = build_network(self.recipe)
-        return network, read_cache(self.recipe.variants.cache, network)
 
     def client_wins(self, other: "Run") -> ClientWins:
         """Count on how many clients this run serves better than another one of the same population."""

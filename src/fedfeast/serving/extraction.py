@@ -1,6 +1,7 @@
 """Post-hoc extraction: the largest affordable network out of a trained supernet, cached or newly found."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -17,8 +18,9 @@ from fedfeast.methods.served_variants import cached_points, format_macs
 from fedfeast.networks import Architecture, ElasticResNet
 from fedfeast.randomness import named_generator
 from fedfeast.runs import Run
+from fedfeast.runs.outline import Outline, outline
 from fedfeast.serving.bundle import describe_network, state_dict_of, write_bundle
-from fedfeast.variants import Variant, VariantCache
+from fedfeast.variants import Variant
 from fedfeast.variants.fitness import Objective, score
 from fedfeast.variants.search import search_one
 
@@ -59,9 +61,11 @@ class Limits:
 def extract(run: Run | Path | str, out: Path | str, limits: Limits, search: bool = False) -> dict[str, Any]:
     """Write the largest affordable network of a run as a bundle; return its manifest."""
     run = run if isinstance(run, Run) else Run.open(run)
-    network, cache = run.elastic_network()
-    support = ActivatedSupport.of(network, _trained_variants(run, cache))
-    architecture = _search(network, support, limits, run) if search else _choose(network, cache, limits)
+    built = outline(run.recipe)
+    network, points = built.method.network, built.method.operating_points()
+    assert isinstance(network, ElasticResNet)
+    support = ActivatedSupport.of(network, _trained_variants(network, built))
+    architecture = _search(network, support, limits, run) if search else _choose(network, points, limits)
     (point,) = cached_points([Variant.of(network, architecture)])
     measured = measure_point(run, point)
     manifest = {
@@ -74,7 +78,7 @@ def extract(run: Run | Path | str, out: Path | str, limits: Limits, search: bool
             "best_round": run.best().finished_rounds,
         },
         "architecture": asdict(architecture),
-        "cached": any(architecture == variant.architecture for variant in cache),
+        "cached": any(architecture == served.architecture for served in points),
         "macs": point.macs,
         "parameters": point.parameters,
         "untrained_share": support.never_activated(architecture),
@@ -109,16 +113,18 @@ def measure_point(run: Run, point: OperatingPoint) -> Measured:
     return Measured(state_dict_of(deployed, statistics), accuracies)
 
 
-def _choose(network: ElasticResNet, cache: VariantCache, limits: Limits) -> Architecture:
-    affordable = [variant for variant in cache if limits.admit(variant.macs, variant.parameters)]
+def _choose(network: ElasticResNet, points: Sequence[OperatingPoint], limits: Limits) -> Architecture:
+    affordable = [point for point in points if limits.admit(point.macs, point.parameters)]
     if not affordable:
         least = Variant.of(network, network.space.smallest)
         raise InvalidInput(
-            f"no cached variant fits {limits}: the smallest has {cache[0].macs} MACs and "
-            f"{cache[0].parameters} parameters; with --search the least possible "
+            f"no cached variant fits {limits}: the smallest has {points[0].macs} MACs and "
+            f"{points[0].parameters} parameters; with --search the least possible "
             f"is {least.macs} MACs and {least.parameters} parameters."
         )
-    return affordable[-1].architecture
+    chosen = affordable[-1].architecture
+    assert isinstance(chosen, Architecture)
+    return chosen
 
 
 def _search(network: ElasticResNet, support: ActivatedSupport, limits: Limits, run: Run) -> Architecture:
@@ -143,9 +149,10 @@ def _search(network: ElasticResNet, support: ActivatedSupport, limits: Limits, r
     return found.architecture
 
 
-def _trained_variants(run: Run, cache: VariantCache) -> tuple[Variant, ...]:
-    """Return the variants that some participating client affords."""
-    return cache.affordable(float(run.folder.budgets_macs().max()))
+def _trained_variants(network: ElasticResNet, built: Outline) -> list[Variant]:
+    """Return the networks that some participating client passes through in training."""
+    trained = dict.fromkeys(one for level in built.levels for one in built.method.expected_passes(level.assignment))
+    return [Variant.of(network, one) for one in trained if isinstance(one, Architecture)]
 
 
 def _hash(examples: Examples) -> str:
