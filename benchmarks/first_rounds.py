@@ -23,7 +23,7 @@ class StopAfter(Silent):
             print(
                 row["round"], f"{row['seconds']:.2f} s", {role: round(loss, 3) for role, loss in row["losses"].items()}
             )
-        if row["round"] == self.rounds:
+        if row["round"] >= self.rounds:
             raise KeyboardInterrupt
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -104,13 +104,7 @@ def require_device(recipe: Recipe) -> torch.device:
 
 def assemble(recipe: Recipe) -> Federation:
     """Build the federation of a recipe: network, variants, method, population, data."""
-    network = build_network(recipe)
-    cache = read_cache(recipe.variants.cache, network)
-    options = recipe.method.model_dump(exclude={"name"})
-    method = build_method(recipe.method_name, network, cache, options)
-    population = build_population(recipe.population, recipe.seed)
-    participants = choose_participants(recipe.population, population, cache, method)
-
+    method, _, population, participants = build_without_data(recipe)
     dataset = load_dataset(recipe.data.name, recipe.data.folder)
     split = split_off_server_examples(recipe, dataset.train.labels.numpy())
     pool = dataset.train.select(torch.from_numpy(split.clients))
@@ -142,6 +136,24 @@ def assemble(recipe: Recipe) -> Federation:
         test=Examiner(calibration, dataset.test.to(device), normalisation),
         device=device,
     )
+
+
+class WithoutData(NamedTuple):
+    """The parts of a federation that need no data."""
+
+    method: Method
+    cache: VariantCache
+    population: Population
+    participants: tuple[int, ...]
+
+
+def build_without_data(recipe: Recipe) -> WithoutData:
+    """Build method, cache and population, and say who takes part."""
+    network = build_network(recipe)
+    cache = read_cache(recipe.variants.cache, network)
+    method = build_method(recipe.method_name, network, cache, recipe.method.model_dump(exclude={"name"}))
+    population = build_population(recipe.population, recipe.seed)
+    return WithoutData(method, cache, population, choose_participants(recipe.population, population, cache, method))
 
 
 def build_network(recipe: Recipe) -> ElasticResNet:

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedfeast.federation import Assignment, Client, Method
-from fedfeast.methods import build_method
 from fedfeast.population import Population
 from fedfeast.randomness import named_generator
-from fedfeast.runs.assembly import build_network, build_population, choose_participants
+from fedfeast.runs.assembly import build_without_data
 from fedfeast.runs.recipe import Recipe
-from fedfeast.variants import VariantCache, read_cache
+from fedfeast.variants import VariantCache
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,11 +50,8 @@ class Outline:
 
 def outline(recipe: Recipe) -> Outline:
     """Build everything of a federation but its data, with clients grouped by what they afford."""
-    network = build_network(recipe)
-    cache = read_cache(recipe.variants.cache, network)
-    method = build_method(recipe.method_name, network, cache, recipe.method.model_dump(exclude={"name"}))
-    population = build_population(recipe.population, recipe.seed)
-    participants = np.array(choose_participants(recipe.population, population, cache, method))
+    method, cache, population, indices = build_without_data(recipe)
+    participants = np.array(indices)
     affordable = np.searchsorted([variant.macs for variant in cache], population.budgets_macs, side="right")
     levels = []
     for count in np.unique(affordable[participants]).tolist():
