@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedfeast.data import Batch, Preparation, ShardedExamples, draw_local_plan, make_batches
-from fedfeast.federation import Accumulator, Assignment, LocalSgd, Method, RoundResult
+from fedfeast.federation import Accumulator, Assignment, Collected, Engine, LocalSgd, Method
 from fedfeast.networks import Layout, Network
 from fedfeast.networks.normalisation import by_batch
 from fedfeast.randomness import named_generator
@@ -91,7 +91,7 @@ def sgd_step_(weights: Tensor, gradient: Tensor, sgd: LocalSgd, learning_rate: f
     weights.mul_(1.0 - learning_rate * sgd.weight_decay).add_(gradient, alpha=-learning_rate)
 
 
-class EagerEngine:
+class EagerEngine(Engine):
     """Runs a round client by client on one device."""
 
     def __init__(
@@ -104,14 +104,14 @@ class EagerEngine:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
-        self._method, self._examples, self._preparation, self._sgd = method, examples, preparation, sgd
+        self.method, self._examples, self._preparation, self._sgd = method, examples, preparation, sgd
         self._seed, self._dtype, self._device = seed, dtype, torch.device(device)
         self._slot = ClientSlot(method.network, dtype, self._device)
 
-    def run_round(
+    def collect(
         self, flat: Tensor, assignments: Sequence[Assignment], round_index: int, learning_rate: float
-    ) -> RoundResult:
-        """Train every assignment from the same global vector and merge the answers."""
+    ) -> Collected:
+        """Train every assignment from the same global vector and add up the answers."""
         answers = Accumulator(flat.numel(), self._device)
         losses: RoleLosses = defaultdict(list)
         num_steps = 0
@@ -123,11 +123,11 @@ class EagerEngine:
             batches = make_batches(examples, plan, self._preparation.normalisation, self._dtype)
             self._slot.load(assignment.slice_map.layout, assignment.slice_map.gather(flat))
             client_losses = train_client(
-                self._method, assignment, self._slot, batches, self._sgd, learning_rate, generator
+                self.method, assignment, self._slot, batches, self._sgd, learning_rate, generator
             )
             answers.add(assignment.slice_map, self._slot.weights, assignment.weight)
             num_steps += plan.num_steps
             for role, values in client_losses.items():
                 losses[role].extend(values)
-        means = {role: float(torch.stack(values).double().mean()) for role, values in sorted(losses.items())}
-        return RoundResult(self._method.merge(flat, answers), num_steps, means)
+        totals = {role: (float(torch.stack(values).double().sum()), len(values)) for role, values in losses.items()}
+        return Collected(answers, num_steps, totals)

@@ -2,6 +2,7 @@
 
 from fedfeast.federation.aggregation import Accumulator as Accumulator
 from fedfeast.federation.cohort import sample_cohort as sample_cohort
+from fedfeast.federation.engine import Collected as Collected
 from fedfeast.federation.engine import Engine as Engine
 from fedfeast.federation.engine import LocalSgd as LocalSgd
 from fedfeast.federation.engine import RoundResult as RoundResult
