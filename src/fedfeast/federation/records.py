@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedfeast.networks import Layout, Network
-from fedfeast.networks.normalisation import Normalise
+from fedfeast.networks.layers import Layers
 from fedfeast.routing import SliceMap
 
 State = Mapping[str, Tensor]  # a method's memory, handed from round to round
@@ -59,6 +59,6 @@ class Deployed:
     layout: Layout
     flat: Tensor
 
-    def __call__(self, images: Tensor, normalise: Normalise) -> Tensor:
+    def __call__(self, images: Tensor, layers: Layers) -> Tensor:
         """Return the served logits (batch, classes) of normalised images."""
-        return self.network.forward(self.layout.views(self.flat), images, self.architecture, normalise)[-1]
+        return self.network.forward(self.layout.views(self.flat), images, self.architecture, layers)[-1]

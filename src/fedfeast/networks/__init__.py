@@ -1,9 +1,9 @@
 """One tensor, many networks: architectures, their cost, their place in a flat vector, their forward pass."""
 
 from fedfeast.networks.elastic_resnet import ElasticResNet as ElasticResNet
+from fedfeast.networks.layers import Weights as Weights
 from fedfeast.networks.layout import Layout as Layout
 from fedfeast.networks.layout import Shapes as Shapes
 from fedfeast.networks.network import Network as Network
-from fedfeast.networks.network import Weights as Weights
 from fedfeast.networks.space import Architecture as Architecture
 from fedfeast.networks.space import SearchSpace as SearchSpace

@@ -11,9 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedfeast.networks.cost import count_convolution_macs, count_macs, count_parameters
+from fedfeast.networks.layers import Layers, Weights
 from fedfeast.networks.layout import Layout
-from fedfeast.networks.network import Weights
-from fedfeast.networks.normalisation import Normalise
 from fedfeast.networks.space import Architecture, SearchSpace
 
 ALIGNMENT = 32  # elements: 128 bytes in float32, what vector loads of any device want
@@ -60,17 +59,15 @@ class ElasticResNet:
         return flat
 
     def forward(
-        self, weights: Weights, images: Tensor, architecture: Architecture, normalise: Normalise
+        self, weights: Weights, images: Tensor, architecture: Architecture, layers: Layers
     ) -> tuple[Tensor, ...]:
         """Return the logits (batch, classes), the only output, of normalised images (batch, channels, h, w)."""
-        stem = F.conv2d(images, weights["stem.conv"], stride=self.space.stem_stride, padding=1)
-        features = F.relu_(_normalised(weights, "stem.norm", stem, normalise))
+        features = layers.stem(weights, images, self.space.stem_stride)
         for stage, extra_blocks in enumerate(architecture.depths):
             for block in range(1 + extra_blocks):
-                name = f"stage{stage + 1}.block{block}"
                 stride = self.space.stage_strides[stage] if block == 0 else 1
-                features = _block(weights, name, features, stride, normalise)
-        pooled = features.mean(dim=(2, 3))  # (batch, channels)
+                features = layers.block(weights, f"stage{stage + 1}.block{block}", features, stride)
+        pooled = features.mean(dim=(2, 3), dtype=weights["head.weight"].dtype)  # (batch, channels)
         return (F.linear(pooled, weights["head.weight"], weights["head.bias"]),)
 
     def _tensors(self, architecture: Architecture) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -97,21 +94,3 @@ class ElasticResNet:
 def _norm_tensors(name: str, channels: int) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield f"{name}.scale", (channels,)
     yield f"{name}.shift", (channels,)
-
-
-def _normalised(weights: Weights, name: str, features: Tensor, normalise: Normalise) -> Tensor:
-    return normalise(name, features, weights[f"{name}.scale"], weights[f"{name}.shift"])
-
-
-def _block(weights: Weights, name: str, features: Tensor, stride: int, normalise: Normalise) -> Tensor:
-    """Two 3x3 convolutions, rectified before the addition too; the first block of a stage projects its shortcut."""
-    hidden = F.conv2d(features, weights[f"{name}.conv1"], stride=stride, padding=1)
-    hidden = F.relu_(_normalised(weights, f"{name}.norm1", hidden, normalise))
-    hidden = F.conv2d(hidden, weights[f"{name}.conv2"], padding=1)
-    hidden = F.relu_(_normalised(weights, f"{name}.norm2", hidden, normalise))
-    if f"{name}.shortcut" in weights:
-        if stride > 1:
-            features = F.avg_pool2d(features, stride, ceil_mode=True)
-        features = F.conv2d(features, weights[f"{name}.shortcut"])
-        features = _normalised(weights, f"{name}.shortcut_norm", features, normalise)
-    return F.relu(hidden + features)

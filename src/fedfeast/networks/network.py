@@ -1,15 +1,12 @@
 """What methods, engines and evaluation ask of a network family."""
 
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
 from torch import Tensor
 
+from fedfeast.networks.layers import Layers, Weights
 from fedfeast.networks.layout import Layout
-from fedfeast.networks.normalisation import Normalise
-
-Weights = Mapping[str, Tensor]
 
 
 class Network(Protocol):
@@ -40,6 +37,6 @@ class Network(Protocol):
         """Draw the flat float32 vector a federation starts from."""
         ...
 
-    def forward(self, weights: Weights, images: Tensor, architecture: Any, normalise: Normalise) -> tuple[Tensor, ...]:
+    def forward(self, weights: Weights, images: Tensor, architecture: Any, layers: Layers) -> tuple[Tensor, ...]:
         """Return the outputs for normalised images; the last one is what is served."""
         ...

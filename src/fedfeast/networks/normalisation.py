@@ -1,31 +1,30 @@
 """Batch normalisation as an argument of the forward pass: by batch, by batch and recorded, or by given statistics."""
 
 from collections.abc import Mapping
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from fedfeast.networks.layers import Layers
 
 EPSILON = 1e-5
 
 Statistics = Mapping[str, tuple[Tensor, Tensor]]  # norm layer -> (mean, biased variance) per channel
 
 
-class Normalise(Protocol):
-    """How a forward pass normalises the named layer's input."""
+class ByBatch(Layers):
+    """Normalise by the batch's own statistics, as in training."""
 
     def __call__(self, name: str, features: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-        """Return the normalised, scaled and shifted features (batch, channels, height, width)."""
-        ...
+        """Normalise the layer's input by its own mean and variance."""
+        return F.batch_norm(features, None, None, scale, shift, training=True, eps=EPSILON)
 
 
-def by_batch(name: str, features: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """Normalise by the batch's own statistics, as in training."""
-    return F.batch_norm(features, None, None, scale, shift, training=True, eps=EPSILON)
+by_batch = ByBatch()
 
 
-class ByStatistics:
+class ByStatistics(Layers):
     """Normalise by given statistics, as in serving."""
 
     def __init__(self, statistics: Statistics) -> None:
@@ -37,7 +36,7 @@ class ByStatistics:
         return F.batch_norm(features, mean, variance, scale, shift, training=False, eps=EPSILON)
 
 
-class RecordingByBatch:
+class RecordingByBatch(Layers):
     """Normalise by the batch's own statistics and add them up, weighted by the batch's examples."""
 
     def __init__(self) -> None:

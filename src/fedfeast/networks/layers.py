@@ -1,0 +1,38 @@
+"""The layers of a forward pass, as an argument of it: how they normalise, and how an engine computes them."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+import torch.nn.functional as F
+from torch import Tensor
+
+Weights = Mapping[str, Tensor]
+
+
+class Layers(ABC):
+    """Plain PyTorch layers; subclasses say how to normalise, and may compute whole layers another way."""
+
+    @abstractmethod
+    def __call__(self, name: str, features: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        """Return the named layer's input (batch, channels, height, width) normalised, scaled and shifted."""
+
+    def stem(self, weights: Weights, images: Tensor, stride: int) -> Tensor:
+        """Return the rectified first convolution of normalised images."""
+        features = F.conv2d(images, weights["stem.conv"], stride=stride, padding=1)
+        return F.relu_(self._normalised(weights, "stem.norm", features))
+
+    def block(self, weights: Weights, name: str, features: Tensor, stride: int) -> Tensor:
+        """Two 3x3 convolutions, rectified before the addition too; a projected shortcut where there are weights."""
+        hidden = F.conv2d(features, weights[f"{name}.conv1"], stride=stride, padding=1)
+        hidden = F.relu_(self._normalised(weights, f"{name}.norm1", hidden))
+        hidden = F.conv2d(hidden, weights[f"{name}.conv2"], padding=1)
+        hidden = F.relu_(self._normalised(weights, f"{name}.norm2", hidden))
+        if f"{name}.shortcut" in weights:
+            if stride > 1:
+                features = F.avg_pool2d(features, stride, ceil_mode=True)
+            features = F.conv2d(features, weights[f"{name}.shortcut"])
+            features = self._normalised(weights, f"{name}.shortcut_norm", features)
+        return F.relu(hidden + features)
+
+    def _normalised(self, weights: Weights, name: str, features: Tensor) -> Tensor:
+        return self(name, features, weights[f"{name}.scale"], weights[f"{name}.shift"])
