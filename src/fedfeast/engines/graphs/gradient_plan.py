@@ -1,0 +1,78 @@
+"""Where the partial gradients of an architecture's tensors lie, known before any pass runs."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import Tensor
+
+from fedfeast.engines.graphs.convolutions import Cut, weight_cut
+from fedfeast.networks import Network, Weights
+from fedfeast.networks.layers import Layers
+
+ALIGNMENT = 4  # elements: sixteen bytes of float32
+
+
+@dataclass(frozen=True)
+class Place:
+    """A range of the gradient buffer: several partial gradients of one tensor, to be added up."""
+
+    start: int
+    size: int  # of one part
+    parts: int = 1
+    cut: Cut | None = None  # of a convolution's weight
+
+    def of(self, gradients: Tensor) -> Tensor:
+        """Return this place in a gradient buffer, flat."""
+        return gradients[self.start : self.start + self.parts * self.size]
+
+
+@dataclass(frozen=True)
+class GradientPlan:
+    """The place of every tensor of an architecture, in the order of its shapes."""
+
+    places: Mapping[str, Place]
+    size: int
+
+
+def plan_gradients(network: Network, architecture: Hashable, image_shape: tuple[int, ...]) -> GradientPlan:
+    """Lay out the partial gradients of an architecture for images (batch, channels, height, width)."""
+    shapes = network.shapes(architecture)
+    weights = {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
+    measuring = _Measuring()
+    network.forward(weights, torch.empty(image_shape, device="meta"), architecture, measuring)
+    places, end = {}, 0
+    for name, shape in shapes.items():
+        start = -(-end // ALIGNMENT) * ALIGNMENT
+        cut = measuring.cuts.get(name)
+        places[name] = Place(start, prod(shape), cut.parts if cut else 1, cut)
+        end = start + places[name].parts * places[name].size
+    return GradientPlan(places, end)
+
+
+class _Measuring(Layers):
+    """Computes shapes alone, and how each convolution's weight gradient is to be cut."""
+
+    def __init__(self) -> None:
+        self.cuts: dict[str, Cut] = {}
+
+    def __call__(self, name: str, features: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        return features
+
+    def stem(self, weights: Weights, images: Tensor, stride: int) -> Tensor:
+        return self._convolve(weights, "stem.conv", images, stride)
+
+    def block(self, weights: Weights, name: str, features: Tensor, stride: int) -> Tensor:
+        hidden = self._convolve(weights, f"{name}.conv1", features, stride)
+        out = self._convolve(weights, f"{name}.conv2", hidden, 1)
+        if f"{name}.shortcut" in weights:
+            self._convolve(weights, f"{name}.shortcut", features[:, :, ::stride, ::stride], 1)
+        return out
+
+    def _convolve(self, weights: Weights, name: str, features: Tensor, stride: int) -> Tensor:
+        outgoing, incoming, kernel, _ = weights[name].shape
+        batch, _, height, width = features.shape
+        height, width = (height - 1) // stride + 1, (width - 1) // stride + 1
+        self.cuts[name] = weight_cut(batch * height * width, incoming, outgoing, kernel, stride)
+        return features.new_empty((batch, outgoing, height, width))

@@ -1,0 +1,226 @@
+"""Batch normalisation with all that surrounds it, in Triton: rectifier, addition, and their gradients."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from fedfeast.engines.graphs.convolutions import (
+    Norm,
+    _column_sums,
+    _is_last,
+    empty_features,
+    power_of_two,
+    vector_of,
+)
+
+ELEMENTS = 4096  # of a tile
+PROGRAMS = 264  # that share a sum over all pixels: two for each multiprocessor of a large device
+
+
+@triton.jit
+def _parameters(mean, inverse_deviation, scale, shift, channel, is_channel):
+    """Return the mean, and factor and constant of the affine map that normalises centred values."""
+    average = tl.load(mean + channel, mask=is_channel, other=0.0)
+    inverse = tl.load(inverse_deviation + channel, mask=is_channel, other=0.0)
+    factor = inverse * tl.load(scale + channel, mask=is_channel, other=0.0)
+    constant = tl.load(shift + channel, mask=is_channel, other=0.0)
+    return average[None, :], inverse[None, :], factor[None, :], constant[None, :]
+
+
+@triton.jit(do_not_specialize=["num_pixels", "num_channels"])
+def _normalise(
+    features,
+    mean,
+    inverse_deviation,
+    scale,
+    shift,
+    added,
+    added_mean,
+    added_inverse_deviation,
+    added_scale,
+    added_shift,
+    out,
+    num_pixels,
+    num_channels,
+    VECTOR: tl.constexpr,
+    ADD: tl.constexpr,
+    NORMALISE_ADDED: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    pixel = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    channel = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    is_channel = tl.max_constancy(channel < num_channels, VECTOR)
+    place = tl.multiple_of(pixel * num_channels, VECTOR)[:, None] + channel[None, :]
+    is_place = (pixel < num_pixels)[:, None] & is_channel[None, :]
+    average, _, factor, constant = _parameters(mean, inverse_deviation, scale, shift, channel, is_channel)
+    values = tl.load(features + place, mask=is_place, other=0.0).to(tl.float32)
+    values = tl.maximum((values - average) * factor + constant, 0.0)
+    if ADD:
+        extra = tl.load(added + place, mask=is_place, other=0.0).to(tl.float32)
+        if NORMALISE_ADDED:
+            average, _, factor, constant = _parameters(
+                added_mean, added_inverse_deviation, added_scale, added_shift, channel, is_channel
+            )
+            extra = (extra - average) * factor + constant
+        values = tl.maximum(values + extra, 0.0)
+    tl.store(out + place, values.to(out.dtype.element_ty), mask=is_place)
+
+
+@triton.jit
+def _passed_gradient(
+    gradient, out, centred, factor, constant, place, is_place, MASKED: tl.constexpr, RECTIFIED: tl.constexpr
+):
+    """Return the gradient by the normalised values: what the rectifiers behind them let through."""
+    values = tl.load(gradient + place, mask=is_place, other=0.0).to(tl.float32)
+    if MASKED:
+        values = tl.where(tl.load(out + place, mask=is_place, other=0.0) > 0, values, 0.0)
+    if RECTIFIED:
+        values = tl.where(centred * factor + constant > 0, values, 0.0)
+    return values
+
+
+@triton.jit(do_not_specialize=["num_pixels", "num_channels", "pixels_a_part"])
+def _sum_gradients(
+    gradient,
+    out,
+    features,
+    mean,
+    inverse_deviation,
+    scale,
+    shift,
+    partial_sums,
+    partial_products,
+    counters,
+    scale_gradient,
+    shift_gradient,
+    num_pixels,
+    num_channels,
+    pixels_a_part,
+    VECTOR: tl.constexpr,
+    MASKED: tl.constexpr,
+    RECTIFIED: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    part = tl.program_id(0)
+    channel = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    is_channel = tl.max_constancy(channel < num_channels, VECTOR)
+    average, inverse, factor, constant = _parameters(mean, inverse_deviation, scale, shift, channel, is_channel)
+    sums = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+    products = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+    last = tl.minimum(num_pixels, (part + 1) * pixels_a_part)
+    for start in range(part * pixels_a_part, last, ROWS):
+        pixel = start + tl.arange(0, ROWS)
+        place = tl.multiple_of(pixel * num_channels, VECTOR)[:, None] + channel[None, :]
+        is_place = (pixel < last)[:, None] & is_channel[None, :]
+        centred = tl.load(features + place, mask=is_place, other=0.0).to(tl.float32) - average
+        values = _passed_gradient(
+            gradient, out, centred, factor, constant, place, is_place, MASKED, RECTIFIED
+        )
+        sums += values
+        products += values * centred
+    partial = part * num_channels + channel
+    tl.store(partial_sums + partial, tl.sum(sums, axis=0), mask=is_channel)
+    tl.store(partial_products + partial, tl.sum(products * inverse, axis=0), mask=is_channel)
+    if _is_last(counters + tl.program_id(1)):
+        all_sums, all_products = _column_sums(
+            partial_sums, partial_products, tl.num_programs(0), channel, num_channels, COLUMNS
+        )
+        tl.store(shift_gradient + channel, all_sums, mask=is_channel)
+        tl.store(scale_gradient + channel, all_products, mask=is_channel)
+
+
+@triton.jit(do_not_specialize=["num_pixels", "num_channels"])
+def _norm_gradient(
+    gradient,
+    out,
+    features,
+    mean,
+    inverse_deviation,
+    scale,
+    shift,
+    scale_gradient,
+    shift_gradient,
+    result,
+    num_pixels,
+    num_channels,
+    VECTOR: tl.constexpr,
+    MASKED: tl.constexpr,
+    RECTIFIED: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    pixel = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    channel = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    is_channel = tl.max_constancy(channel < num_channels, VECTOR)
+    place = tl.multiple_of(pixel * num_channels, VECTOR)[:, None] + channel[None, :]
+    is_place = (pixel < num_pixels)[:, None] & is_channel[None, :]
+    average, inverse, factor, constant = _parameters(mean, inverse_deviation, scale, shift, channel, is_channel)
+    mean_gradient = (tl.load(shift_gradient + channel, mask=is_channel, other=0.0) / num_pixels)[None, :]
+    mean_product = (tl.load(scale_gradient + channel, mask=is_channel, other=0.0) / num_pixels)[None, :]
+    centred = tl.load(features + place, mask=is_place, other=0.0).to(tl.float32) - average
+    values = _passed_gradient(gradient, out, centred, factor, constant, place, is_place, MASKED, RECTIFIED)
+    values = factor * (values - mean_gradient - centred * inverse * mean_product)
+    tl.store(result + place, values.to(result.dtype.element_ty), mask=is_place)
+
+
+def normalise(norm: Norm, added: Tensor | None = None, added_norm: Norm | None = None) -> Tensor:
+    """Return the rectified normalisation; ``added`` or another normalisation comes on top before a second rectifier."""
+    features, statistics = norm.features, norm.statistics
+    other = added_norm or norm
+    extra = other.features if added is None else added
+    out = empty_features(*features.shape, like=features)
+    rows, columns, grid = _tiles(features)
+    _normalise[grid](
+        features, statistics.mean, statistics.inverse_deviation, norm.scale, norm.shift,
+        extra, other.statistics.mean, other.statistics.inverse_deviation, other.scale, other.shift,
+        out, _pixels(features), features.shape[1], VECTOR=vector_of(features.shape[1]),
+        ADD=added is not None or added_norm is not None, NORMALISE_ADDED=added_norm is not None,
+        ROWS=rows, COLUMNS=columns,
+    )  # fmt: skip
+    return out
+
+
+def sum_gradients(gradient: Tensor, norm: Norm, counters: Tensor, out: Tensor | None, rectified: bool = True) -> None:
+    """Store the gradients by scale and shift, given the gradient by what followed; see ``norm_gradient``."""
+    features, statistics = norm.features, norm.statistics
+    channels, num_pixels = features.shape[1], _pixels(features)
+    rows, columns, grid = _tiles(features)
+    parts = min(max(1, PROGRAMS // grid[1]), triton.cdiv(num_pixels, rows))
+    partials = torch.empty(2, parts, channels, dtype=torch.float32, device=features.device)
+    _sum_gradients[(parts, grid[1])](
+        gradient, gradient if out is None else out, features,
+        statistics.mean, statistics.inverse_deviation, norm.scale, norm.shift, partials[0], partials[1], counters,
+        norm.scale_gradient, norm.shift_gradient, num_pixels, channels, triton.cdiv(num_pixels, parts),
+        VECTOR=vector_of(channels), MASKED=out is not None, RECTIFIED=rectified, ROWS=rows, COLUMNS=columns,
+    )  # fmt: skip
+
+
+def norm_gradient(gradient: Tensor, norm: Norm, out: Tensor | None, rectified: bool = True) -> Tensor:
+    """Return the gradient by a normalisation's input, its scale's and shift's gradients being stored already.
+
+    ``out`` is the block's output where a last rectifier came after an addition; ``rectified`` tells of the one before.
+    """
+    features, statistics = norm.features, norm.statistics
+    result = empty_features(*features.shape, like=features)
+    rows, columns, grid = _tiles(features)
+    _norm_gradient[grid](
+        gradient, gradient if out is None else out, features,
+        statistics.mean, statistics.inverse_deviation, norm.scale, norm.shift,
+        norm.scale_gradient, norm.shift_gradient, result, _pixels(features), features.shape[1],
+        VECTOR=vector_of(features.shape[1]), MASKED=out is not None, RECTIFIED=rectified, ROWS=rows, COLUMNS=columns,
+    )  # fmt: skip
+    return result
+
+
+def _pixels(features: Tensor) -> int:
+    return features.shape[0] * features.shape[2] * features.shape[3]
+
+
+def _tiles(features: Tensor) -> tuple[int, int, tuple[int, int]]:
+    """Return rows and columns of a tile, and the grid of tiles."""
+    columns = power_of_two(features.shape[1], 8, 128)
+    rows = ELEMENTS // columns
+    return rows, columns, (triton.cdiv(_pixels(features), rows), triton.cdiv(features.shape[1], columns))
