@@ -8,9 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedfeast.engines.graphs.convolutions import Norm, convolve, input_gradient, weight_gradient
 from fedfeast.engines.graphs.gradient_plan import GradientPlan
 from fedfeast.engines.graphs.normalisations import norm_gradient, normalise, sum_gradients
+from fedfeast.engines.graphs.products import Norm, convolve, input_gradient
+from fedfeast.engines.graphs.weight_gradients import weight_gradient
 from fedfeast.networks import Weights
 from fedfeast.networks.layers import Layers
 from fedfeast.networks.normalisation import EPSILON

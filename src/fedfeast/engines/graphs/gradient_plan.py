@@ -7,7 +7,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from fedfeast.engines.graphs.convolutions import Cut, weight_cut
+from fedfeast.engines.graphs.tiles import Cut, weight_cut
 from fedfeast.networks import Network, Weights
 from fedfeast.networks.layers import Layers
 
@@ -74,5 +74,5 @@ class _Measuring(Layers):
         outgoing, incoming, kernel, _ = weights[name].shape
         batch, _, height, width = features.shape
         height, width = (height - 1) // stride + 1, (width - 1) // stride + 1
-        self.cuts[name] = weight_cut(batch * height * width, incoming, outgoing, kernel, stride)
+        self.cuts[name] = weight_cut(batch * height * width, incoming, outgoing, kernel * kernel, stride)
         return features.new_empty((batch, outgoing, height, width))

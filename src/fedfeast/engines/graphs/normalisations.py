@@ -1,18 +1,12 @@
 """Batch normalisation with all that surrounds it, in Triton: rectifier, addition, and their gradients."""
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedfeast.engines.graphs.convolutions import (
-    Norm,
-    _column_sums,
-    _is_last,
-    empty_features,
-    power_of_two,
-    vector_of,
-)
+from fedfeast.engines.graphs.products import Norm, empty_features
+from fedfeast.engines.graphs.reductions import GROUP_ROWS, empty_partials, sum_over_programs
+from fedfeast.engines.graphs.tiles import power_of_two, vector_of
 
 ELEMENTS = 4096  # of a tile
 PROGRAMS = 264  # that share a sum over all pixels: two for each multiprocessor of a large device
@@ -101,6 +95,7 @@ def _sum_gradients(
     VECTOR: tl.constexpr,
     MASKED: tl.constexpr,
     RECTIFIED: tl.constexpr,
+    GROUP: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
@@ -116,18 +111,16 @@ def _sum_gradients(
         place = tl.multiple_of(pixel * num_channels, VECTOR)[:, None] + channel[None, :]
         is_place = (pixel < last)[:, None] & is_channel[None, :]
         centred = tl.load(features + place, mask=is_place, other=0.0).to(tl.float32) - average
-        values = _passed_gradient(
-            gradient, out, centred, factor, constant, place, is_place, MASKED, RECTIFIED
-        )
+        values = _passed_gradient(gradient, out, centred, factor, constant, place, is_place, MASKED, RECTIFIED)
         sums += values
         products += values * centred
     partial = part * num_channels + channel
     tl.store(partial_sums + partial, tl.sum(sums, axis=0), mask=is_channel)
     tl.store(partial_products + partial, tl.sum(products * inverse, axis=0), mask=is_channel)
-    if _is_last(counters + tl.program_id(1)):
-        all_sums, all_products = _column_sums(
-            partial_sums, partial_products, tl.num_programs(0), channel, num_channels, COLUMNS
-        )
+    came_last, all_sums, all_products = sum_over_programs(
+        partial_sums, partial_products, counters, channel, num_channels, GROUP
+    )
+    if came_last:
         tl.store(shift_gradient + channel, all_sums, mask=is_channel)
         tl.store(scale_gradient + channel, all_products, mask=is_channel)
 
@@ -189,12 +182,13 @@ def sum_gradients(gradient: Tensor, norm: Norm, counters: Tensor, out: Tensor | 
     channels, num_pixels = features.shape[1], _pixels(features)
     rows, columns, grid = _tiles(features)
     parts = min(max(1, PROGRAMS // grid[1]), triton.cdiv(num_pixels, rows))
-    partials = torch.empty(2, parts, channels, dtype=torch.float32, device=features.device)
+    partials = empty_partials(parts, channels, features)
     _sum_gradients[(parts, grid[1])](
         gradient, gradient if out is None else out, features,
         statistics.mean, statistics.inverse_deviation, norm.scale, norm.shift, partials[0], partials[1], counters,
         norm.scale_gradient, norm.shift_gradient, num_pixels, channels, triton.cdiv(num_pixels, parts),
-        VECTOR=vector_of(channels), MASKED=out is not None, RECTIFIED=rectified, ROWS=rows, COLUMNS=columns,
+        VECTOR=vector_of(channels), MASKED=out is not None, RECTIFIED=rectified, GROUP=GROUP_ROWS,
+        ROWS=rows, COLUMNS=columns,
     )  # fmt: skip
 
 
@@ -221,6 +215,6 @@ def _pixels(features: Tensor) -> int:
 
 def _tiles(features: Tensor) -> tuple[int, int, tuple[int, int]]:
     """Return rows and columns of a tile, and the grid of tiles."""
-    columns = power_of_two(features.shape[1], 8, 128)
+    columns = power_of_two(features.shape[1], 8, 64)
     rows = ELEMENTS // columns
     return rows, columns, (triton.cdiv(_pixels(features), rows), triton.cdiv(features.shape[1], columns))

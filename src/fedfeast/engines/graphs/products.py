@@ -1,0 +1,342 @@
+"""Convolutions and their gradients by the input, in Triton: matrix products that gather pixels as they go.
+
+The variants are deep and narrow, so a convolution is a few microseconds of work. What a library spends on generality
+is saved here: statistics for batch normalisation leave with the convolution that produces its input, and whatever
+follows an input's gradient is done while that is still in registers.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from fedfeast.engines.graphs.reductions import (
+    GROUP_ROWS,
+    STATISTICS_COUNTERS,
+    empty_partials,
+    sum_over_programs,
+    sum_over_splits,
+)
+from fedfeast.engines.graphs.tiles import Tiles, product_tiles, vector_of
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """What batch normalisation knows of its input, per channel in float32."""
+
+    mean: Tensor
+    inverse_deviation: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Norm:
+    """A batch normalisation: its input, statistics and parameters, and where its parameters' gradients belong."""
+
+    features: Tensor
+    statistics: Statistics
+    scale: Tensor
+    shift: Tensor
+    scale_gradient: Tensor
+    shift_gradient: Tensor
+
+
+@triton.jit
+def _gathered_product(
+    features,
+    weights,
+    num_pixels,
+    height,
+    width,
+    height_out,
+    width_out,
+    incoming,
+    outgoing,
+    pixel,
+    channel,
+    is_channel,
+    PRECISION: tl.constexpr,
+    TRANSPOSED: tl.constexpr,
+    STRIDE: tl.constexpr,
+    KERNEL: tl.constexpr,
+    IN_VECTOR: tl.constexpr,
+    OUT_VECTOR: tl.constexpr,
+    SPLIT: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    DEPTH: tl.constexpr,
+):
+    """Return the sum over taps and incoming channels of gathered pixels times weights, or this program's share."""
+    taps: tl.constexpr = KERNEL * KERNEL
+    column = (pixel % width_out) * STRIDE - KERNEL // 2
+    row = ((pixel // width_out) % height_out) * STRIDE - KERNEL // 2
+    image = pixel // (width_out * height_out)
+    bits = tl.zeros_like(pixel)  # one per tap: whether it lies on a pixel of the image
+    for corner in tl.static_range(taps):
+        tap_row = row + corner // KERNEL
+        tap_column = column + corner % KERNEL
+        inside = (tap_row >= 0) & (tap_row < height) & (tap_column >= 0) & (tap_column < width)
+        bits = bits | (inside.to(tl.int32) << corner)
+    bits = tl.where(pixel < num_pixels, bits, 0)
+    base = tl.multiple_of(((image * height + row) * width + column) * incoming, IN_VECTOR)
+    depth = taps * incoming
+    first = 0
+    end = depth
+    if SPLIT:
+        depth_a_split = tl.cdiv(tl.cdiv(depth, DEPTH), tl.num_programs(2)) * DEPTH
+        first = tl.program_id(2) * depth_a_split
+        end = tl.minimum(depth, first + depth_a_split)
+    products = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+    for start in range(first, end, DEPTH):
+        k = tl.max_contiguous(tl.multiple_of(start + tl.arange(0, DEPTH), IN_VECTOR), IN_VECTOR)
+        tap = tl.max_constancy(k // incoming, IN_VECTOR)
+        k_channel = k % incoming
+        offset = ((tap // KERNEL) * width + tap % KERNEL) * incoming + k_channel
+        offset = tl.max_contiguous(tl.multiple_of(offset, IN_VECTOR), IN_VECTOR)
+        on_image = ((bits[:, None] >> tap[None, :]) & 1) != 0
+        a = tl.load(features + (base[:, None] + offset[None, :]), mask=on_image, other=0.0)
+        is_k = tl.max_constancy(k < depth, IN_VECTOR)
+        if TRANSPOSED:  # weights (incoming, taps, outgoing), taps from the opposite corner: back through a convolution
+            weight_row = tl.multiple_of((k_channel * taps + taps - 1 - tap) * outgoing, OUT_VECTOR)
+            weight_place = weight_row[:, None] + channel[None, :]
+        else:  # weights (outgoing, taps, incoming)
+            weight_row = tl.multiple_of(channel * depth, IN_VECTOR)
+            weight_place = weight_row[None, :] + k[:, None]
+        b = tl.load(weights + weight_place, mask=is_k[:, None] & is_channel[None, :], other=0.0)
+        products = tl.dot(a, b, products, input_precision=PRECISION)
+    return products
+
+
+@triton.jit(do_not_specialize=["num_pixels", "height", "width", "height_out", "width_out", "incoming", "outgoing"])
+def _convolve(
+    features,
+    weights,
+    out,
+    workspace,
+    partial_sums,
+    partial_squares,
+    counters,
+    mean,
+    inverse_deviation,
+    epsilon,
+    num_pixels,
+    height,
+    width,
+    height_out,
+    width_out,
+    incoming,
+    outgoing,
+    PRECISION: tl.constexpr,
+    STRIDE: tl.constexpr,
+    KERNEL: tl.constexpr,
+    IN_VECTOR: tl.constexpr,
+    OUT_VECTOR: tl.constexpr,
+    SPLIT: tl.constexpr,
+    GROUP: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    DEPTH: tl.constexpr,
+):
+    pixel = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    channel = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    is_channel = tl.max_constancy(channel < outgoing, OUT_VECTOR)
+    products = _gathered_product(
+        features, weights, num_pixels, height, width, height_out, width_out, incoming, outgoing,
+        pixel, channel, is_channel,
+        PRECISION, False, STRIDE, KERNEL, IN_VECTOR, OUT_VECTOR, SPLIT, ROWS, COLUMNS, DEPTH,
+    )  # fmt: skip
+    place = tl.multiple_of(pixel * outgoing, OUT_VECTOR)[:, None] + channel[None, :]
+    is_place = (pixel < num_pixels)[:, None] & is_channel[None, :]
+    is_whole = True
+    if SPLIT:
+        is_whole, products = sum_over_splits(
+            products, workspace, counters + STATISTICS_COUNTERS, place, is_place, num_pixels * outgoing
+        )
+    if is_whole:
+        rounded = products.to(out.dtype.element_ty)
+        tl.store(out + place, rounded, mask=is_place)
+        values = rounded.to(tl.float32)  # zero outside: what was gathered there was zero
+        partial = tl.program_id(0) * outgoing + channel
+        tl.store(partial_sums + partial, tl.sum(values, axis=0), mask=is_channel)
+        tl.store(partial_squares + partial, tl.sum(values * values, axis=0), mask=is_channel)
+        came_last, sums, squares = sum_over_programs(partial_sums, partial_squares, counters, channel, outgoing, GROUP)
+        if came_last:
+            average = sums / num_pixels
+            variance = tl.maximum(squares / num_pixels - average * average, 0.0)
+            tl.store(mean + channel, average, mask=is_channel)
+            tl.store(inverse_deviation + channel, tl.rsqrt(variance + epsilon), mask=is_channel)
+
+
+@triton.jit(do_not_specialize=["num_pixels", "height", "width", "incoming", "outgoing"])
+def _input_gradient(
+    gradient,
+    weights,
+    out,
+    workspace,
+    added,
+    added_where,
+    before_norm,
+    mean,
+    inverse_deviation,
+    scale,
+    shift,
+    partial_sums,
+    partial_products,
+    counters,
+    scale_gradient,
+    shift_gradient,
+    num_pixels,
+    height,
+    width,
+    incoming,
+    outgoing,
+    PRECISION: tl.constexpr,
+    KERNEL: tl.constexpr,
+    IN_VECTOR: tl.constexpr,
+    OUT_VECTOR: tl.constexpr,
+    SPLIT: tl.constexpr,
+    GROUP: tl.constexpr,
+    ADD: tl.constexpr,
+    ADD_SOMEWHERE: tl.constexpr,
+    RECTIFIED_NORM: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    DEPTH: tl.constexpr,
+):
+    # Seen from here the gradient's channels come in and the input's channels go out.
+    pixel = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    channel = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    is_channel = tl.max_constancy(channel < outgoing, OUT_VECTOR)
+    products = _gathered_product(
+        gradient, weights, num_pixels, height, width, height, width, incoming, outgoing,
+        pixel, channel, is_channel,
+        PRECISION, True, 1, KERNEL, IN_VECTOR, OUT_VECTOR, SPLIT, ROWS, COLUMNS, DEPTH,
+    )  # fmt: skip
+    place = tl.multiple_of(pixel * outgoing, OUT_VECTOR)[:, None] + channel[None, :]
+    is_place = (pixel < num_pixels)[:, None] & is_channel[None, :]
+    is_whole = True
+    if SPLIT:
+        is_whole, products = sum_over_splits(
+            products, workspace, counters + STATISTICS_COUNTERS, place, is_place, num_pixels * outgoing
+        )
+    if is_whole:
+        if ADD:
+            extra = tl.load(added + place, mask=is_place, other=0.0).to(tl.float32)
+            if ADD_SOMEWHERE:
+                extra = tl.where(tl.load(added_where + place, mask=is_place, other=0.0) > 0, extra, 0.0)
+            products += extra
+        if RECTIFIED_NORM:
+            # The input was a rectified norm: pass its rectifier, and sum what the norm's gradient needs.
+            average = tl.load(mean + channel, mask=is_channel, other=0.0)
+            inverse = tl.load(inverse_deviation + channel, mask=is_channel, other=0.0)
+            factor = inverse * tl.load(scale + channel, mask=is_channel, other=0.0)
+            constant = tl.load(shift + channel, mask=is_channel, other=0.0)
+            centred = tl.load(before_norm + place, mask=is_place, other=0.0).to(tl.float32) - average[None, :]
+            passed = is_place & (centred * factor[None, :] + constant[None, :] > 0)
+            products = tl.where(passed, products, 0.0)
+        rounded = products.to(out.dtype.element_ty)
+        tl.store(out + place, rounded, mask=is_place)
+        if RECTIFIED_NORM:
+            values = rounded.to(tl.float32)
+            partial = tl.program_id(0) * outgoing + channel
+            tl.store(partial_sums + partial, tl.sum(values, axis=0), mask=is_channel)
+            tl.store(partial_products + partial, tl.sum(values * centred, axis=0) * inverse, mask=is_channel)
+            came_last, sums, weighted_sums = sum_over_programs(
+                partial_sums, partial_products, counters, channel, outgoing, GROUP
+            )
+            if came_last:
+                tl.store(shift_gradient + channel, sums, mask=is_channel)
+                tl.store(scale_gradient + channel, weighted_sums, mask=is_channel)
+
+
+def convolve(
+    features: Tensor, weight: Tensor, stride: int, counters: Tensor, epsilon: float, tiles: Tiles | None = None
+) -> tuple[Tensor, Statistics]:
+    """Return the convolution of channels-last features, padded to keep their size, and its batch statistics."""
+    batch, incoming, height, width = features.shape
+    outgoing, _, kernel, _ = weight.shape
+    height_out, width_out = (height - 1) // stride + 1, (width - 1) // stride + 1
+    num_pixels = batch * height_out * width_out
+    tiles = tiles or product_tiles(num_pixels, kernel * kernel * incoming, outgoing)
+    grid = (triton.cdiv(num_pixels, tiles.rows), triton.cdiv(outgoing, tiles.columns), tiles.splits)
+    out = empty_features(batch, outgoing, height_out, width_out, features)
+    partials = empty_partials(grid[0], outgoing, features)
+    statistics = torch.empty(2, outgoing, dtype=torch.float32, device=features.device)
+    _convolve[grid](
+        features, weight, out, _workspace(tiles, out), partials[0], partials[1], counters,
+        statistics[0], statistics[1], epsilon,
+        num_pixels, height, width, height_out, width_out, incoming, outgoing,
+        PRECISION=precision_of(features), STRIDE=stride, KERNEL=kernel,
+        IN_VECTOR=vector_of(incoming), OUT_VECTOR=vector_of(outgoing),
+        SPLIT=tiles.splits > 1, GROUP=GROUP_ROWS, **tiles.options(),
+    )  # fmt: skip
+    return out, Statistics(statistics[0], statistics[1])
+
+
+def input_gradient(
+    gradient: Tensor,
+    weight: Tensor,
+    like: Tensor,
+    stride: int,
+    counters: Tensor,
+    added: Tensor | None = None,
+    added_where: Tensor | None = None,
+    norm: Norm | None = None,
+    tiles: Tiles | None = None,
+) -> Tensor:
+    """Return the gradient by a convolution's input, which is shaped like another tensor.
+
+    ``added`` comes on top, only where ``added_where`` is positive if that is given. With ``norm``, whose rectified
+    output was the input, the gradient is taken back through the rectifier and the norm's own gradients are stored.
+    """
+    batch, channels, height, width = like.shape
+    if stride > 1:
+        gradient = _spread(gradient, height, width, stride)
+    num_pixels, kernel = batch * height * width, weight.shape[2]
+    tiles = tiles or product_tiles(num_pixels, kernel * kernel * gradient.shape[1], channels)
+    grid = (triton.cdiv(num_pixels, tiles.rows), triton.cdiv(channels, tiles.columns), tiles.splits)
+    out = empty_features(batch, channels, height, width, gradient)
+    nothing = out  # stands for tensors that the kernel does not touch
+    partials = empty_partials(grid[0], channels, gradient) if norm else (out, out)
+    _input_gradient[grid](
+        gradient, weight, out, _workspace(tiles, out),
+        nothing if added is None else added, nothing if added_where is None else added_where,
+        norm.features if norm else nothing,
+        norm.statistics.mean if norm else nothing, norm.statistics.inverse_deviation if norm else nothing,
+        norm.scale if norm else nothing, norm.shift if norm else nothing,
+        partials[0], partials[1], counters,
+        norm.scale_gradient if norm else nothing, norm.shift_gradient if norm else nothing,
+        num_pixels, height, width, gradient.shape[1], channels,
+        PRECISION=precision_of(gradient), KERNEL=kernel,
+        IN_VECTOR=vector_of(gradient.shape[1]), OUT_VECTOR=vector_of(channels),
+        SPLIT=tiles.splits > 1, GROUP=GROUP_ROWS,
+        ADD=added is not None, ADD_SOMEWHERE=added_where is not None, RECTIFIED_NORM=norm is not None,
+        **tiles.options(),
+    )  # fmt: skip
+    return out
+
+
+def _spread(gradient: Tensor, height: int, width: int, stride: int) -> Tensor:
+    """Return a strided convolution's gradient at the input's size, zero between: then the stride is one."""
+    batch, channels = gradient.shape[:2]
+    spread = empty_features(batch, channels, height, width, gradient).zero_()
+    spread[:, :, ::stride, ::stride] = gradient
+    return spread
+
+
+def precision_of(features: Tensor) -> str:
+    """Return how products of float32 are made: in TF32 where PyTorch's own convolutions would."""
+    return "tf32" if features.dtype == torch.float32 and torch.backends.cudnn.allow_tf32 else "ieee"
+
+
+def empty_features(batch: int, channels: int, height: int, width: int, like: Tensor) -> Tensor:
+    """Return uninitialised channels-last features."""
+    shape = (batch, channels, height, width)
+    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=torch.channels_last)
+
+
+def _workspace(tiles: Tiles, out: Tensor) -> Tensor:
+    """Return room for the products of programs that share the depth of their tiles."""
+    size = tiles.splits * out.numel() if tiles.splits > 1 else 1
+    return torch.empty(size, dtype=torch.float32, device=out.device)

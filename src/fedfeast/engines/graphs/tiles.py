@@ -1,0 +1,71 @@
+"""How matrix products are cut into tiles."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import triton
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Rows, columns and depth of a tile, the warps that share it, the loads kept in flight."""
+
+    rows: int
+    columns: int
+    depth: int
+    warps: int = 4
+    stages: int = 3
+    splits: int = 1  # programs that share the depth of a tile
+
+    def options(self) -> dict[str, Any]:
+        """Return a kernel's compile-time arguments."""
+        return {
+            "ROWS": self.rows,
+            "COLUMNS": self.columns,
+            "DEPTH": self.depth,
+            "num_warps": self.warps,
+            "num_stages": self.stages,
+        }
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a weight's gradient is summed: over several parts of the pixels, each a partial sum of its own."""
+
+    tiles: Tiles
+    parts: int
+    shifts_input: bool  # else the gradient is shifted, where it has fewer channels
+
+
+def power_of_two(number: int, least: int, most: int) -> int:
+    """Return the least power of two that is not below the number, within limits."""
+    return max(least, min(most, triton.next_power_of_2(number)))
+
+
+def vector_of(channels: int) -> int:
+    """Return how many neighbouring channels one load may take: eight where rows begin at multiples of eight."""
+    return 8 if channels % 8 == 0 else 1
+
+
+def product_tiles(num_pixels: int, depth: int, outgoing: int) -> Tiles:
+    """Return the tiles of a product (pixels, depth) x (depth, outgoing)."""
+    # Measured on one H200 over the shapes of the paper's variants (benchmarks/2026-11-15-kernels.md).
+    rows = 128 if num_pixels >= 16384 else 64
+    columns = power_of_two(outgoing, 16, 128 if rows == 128 and outgoing > 160 else 64)
+    programs = triton.cdiv(num_pixels, rows) * triton.cdiv(outgoing, columns)
+    splits = 1
+    while splits < 4 and programs <= 128 and depth // (2 * splits) >= 1024:
+        splits *= 2
+    return Tiles(rows, columns, 32 if depth <= 96 or columns == 128 else 64, splits=splits)
+
+
+def weight_cut(num_pixels: int, incoming: int, outgoing: int, taps: int, stride: int) -> Cut:
+    """Return how to cut the gradient of a weight, given the pixels of the output."""
+    shifts_input = stride > 1 or incoming <= outgoing
+    plain, shifted = (outgoing, incoming) if shifts_input else (incoming, outgoing)
+    rows = power_of_two(plain, 16, 128 if 64 < plain <= 256 else 64)
+    columns = 128 if num_pixels >= 16384 and incoming <= outgoing else 64
+    tiles = Tiles(rows, columns, 64, stages=1)
+    programs = triton.cdiv(plain, rows) * triton.cdiv(taps * shifted, tiles.columns)
+    parts = max(1, min(264 // programs, num_pixels // tiles.depth))
+    return Cut(tiles, parts, shifts_input)
