@@ -96,5 +96,5 @@ def test_bad_input(settings: dict[str, Any], message: str) -> None:
 
 
 def test_missing_data_files_are_named() -> None:
-    with pytest.raises(InvalidInput, match="cifar100 needs the file /nowhere/cifar-100-python/train"):
+    with pytest.raises(InvalidInput, match="files of cifar100 are not in /nowhere: run fedfeast data fetch"):
         assemble(load_recipe("cifar100-paper", {"data.folder": "/nowhere"}))

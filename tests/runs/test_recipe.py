@@ -78,7 +78,7 @@ def test_settings_override_any_field() -> None:
         ({"training.rounds": True}, "training.rounds = True"),
         ({"training.rounds": 0}, "training.rounds = 0: input should be greater than or equal to 1"),
         ({"population.gamma": -1.0}, "population.gamma = -1.0: input should be greater than or equal to 0"),
-        ({"data.name": "cifar1000"}, "data.name = 'cifar1000': input should be 'digits', .*'cifar100'"),
+        ({"data.name": "cifar1000"}, "data.name = 'cifar1000' is no data set: choose one of digits, .*cifar100"),
         ({"training": 5}, "training = 5"),
         ({"training.rounds.more": 5}, "rounds is a value, not a section"),
         ({"partition.alpha_data": 0.1}, "alpha_eff = 0.45 and partition.alpha_data = 0.1"),
