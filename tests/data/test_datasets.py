@@ -84,7 +84,7 @@ def test_a_data_folder_that_may_only_be_read_works_too(
 def test_missing_files_say_how_to_get_them(tmp_path: Path) -> None:
     with pytest.raises(
         InvalidInput,
-        match=rf"the files of cifar100 are not in {tmp_path}: run fedfeast data fetch cifar100, or put https://\S+ into",
+        match=rf"files of cifar100 are not in {tmp_path}: run fedfeast data fetch cifar100, or put https://\S+ into",
     ):
         load_dataset("cifar100", str(tmp_path))
 

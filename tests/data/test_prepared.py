@@ -87,6 +87,17 @@ def test_a_failure_half_way_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_source_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    whole = decoded()
+    with pytest.raises(InvalidInput, match="gave 1 images instead of 8"):
+        write_prepared(
+            tmp_path / "mine",
+            Decoded(("a", "b"), 1, 4, whole.labels, [("train", 0, np.zeros((1, 1, 4, 4), np.uint8))]),
+            STATED,
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_damage_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     write_prepared(folder, decoded(), STATED)

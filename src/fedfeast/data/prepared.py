@@ -199,7 +199,8 @@ def _write_arrays(partial: Path, decoded: Decoded, on_progress: Progress) -> Non
             files[split].write(np.ascontiguousarray(images).data)
             done += len(images)
             on_progress(done, total)
-    assert done == total
+    if done != total:
+        raise InvalidInput(f"the source gave {done} images instead of {total}: do not change it while it is read.")
 
 
 def _describe(name: str, partial: Path, decoded: Decoded, description: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,14 @@ from pathlib import Path, PurePosixPath
 
 from fedfeast.errors import InvalidInput
 
-_DAMAGE = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, NotImplementedError)
+_DAMAGE = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    gzip.BadGzipFile,
+    zlib.error,
+    EOFError,
+    RuntimeError,
+)  # the last: encrypted
 
 
 def list_files(source: Path) -> list[str]:
