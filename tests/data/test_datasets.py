@@ -81,6 +81,14 @@ def test_a_data_folder_that_may_only_be_read_works_too(
     assert [path.name for path in tmp_path.iterdir()] == ["cifar-100-python"]
 
 
+def test_an_official_name_holds_the_official_data(tmp_path: Path) -> None:
+    write_own(tmp_path, "cifar100")
+    with pytest.raises(
+        InvalidInput, match=r"cifar100 holds DatasetFacts\(classes=2, .* instead of DatasetFacts\(classes=100"
+    ):
+        load_dataset("cifar100", str(tmp_path))
+
+
 def test_missing_files_say_how_to_get_them(tmp_path: Path) -> None:
     with pytest.raises(
         InvalidInput,

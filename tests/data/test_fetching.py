@@ -192,6 +192,14 @@ def test_files_that_are_here_already_are_not_fetched(
     assert publisher.ranges == []
 
 
+def test_a_disk_that_fills_is_named_and_left_clean(small_disk: Path, publisher: Publisher, publish: Publish) -> None:
+    official = publish("cifar100")
+    (publisher.folder / "cifar-100-python.tar.gz").write_bytes(bytes(3_000_000))
+    with pytest.raises(InvalidInput, match=r"disk of .*cifar100 is full .*: cifar-100-python.tar.gz does not fit"):
+        fetch_data("cifar100", small_disk, None, official)
+    assert list((small_disk / "cifar100").iterdir()) == []
+
+
 @pytest.mark.parametrize("name", ["digits", "pets"])
 def test_only_official_sets_can_be_fetched(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidInput, match=rf"'{name}' is no data set that can be fetched: choose one of cifar10, "):

@@ -110,7 +110,7 @@ def test_folders_that_are_no_data_set_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"has one class only \(only\)"):
         read_image_folder(tmp_path, ImageOptions())
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InvalidInput, match="class folder .*/empty is empty"):
+    with pytest.raises(InvalidInput, match=r"class folder .*/empty is empty"):
         read_image_folder(tmp_path, ImageOptions())
     (tmp_path / "empty" / "deeper").mkdir()
     with pytest.raises(InvalidInput, match=r"/empty holds a folder \(deeper\)"):

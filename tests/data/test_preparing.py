@@ -125,6 +125,13 @@ def test_two_processes_prepare_once(tmp_path: Path, small: dict[str, OfficialDat
     assert [path.name for path in tmp_path.iterdir()] == ["tinyimagenet"]
 
 
+def test_a_data_folder_that_is_a_file_is_refused(tmp_path: Path, photos: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "deeper"):
+        with pytest.raises(InvalidInput, match=rf"{folder} is not a folder"):
+            prepare_data("pets", photos, folder)
+
+
 def test_where_data_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(DATA_FOLDER_VARIABLE, "/from/environment")
     assert data_folder("/given") == Path("/given")

@@ -72,7 +72,7 @@ def load_dataset(name: str, folder: str | None = None, official: Mapping[str, Of
         return _EMBEDDED_LOADERS[name]()
     data = data_folder(folder)
     if is_prepared(data / name):
-        return open_prepared(data / name)
+        return _open(data / name, official.get(name))
     if name not in official:
         facts_of(name, folder)  # says what is wrong
     found = find_official(name, official[name], data)
@@ -139,6 +139,13 @@ def _prepared_row(name: str, facts: DatasetFacts | None, data: Path) -> dict[str
 def _row(name: str, facts: DatasetFacts | None, state: str, needs: str = "nothing") -> dict[str, Any]:
     stated = dict.fromkeys(DatasetFacts.__dataclass_fields__) if facts is None else asdict(facts)
     return {"name": name, **stated, "state": state, "needs": needs}
+
+
+def _open(folder: Path, official: OfficialDataset | None) -> Dataset:
+    actual = facts_in(read_description(folder))
+    if official is not None and actual != official.facts:
+        raise InvalidInput(f"{folder} holds {actual} instead of {official.facts}: prepare it again with --replace.")
+    return open_prepared(folder)
 
 
 def _load_unprepared(name: str, official: OfficialDataset, found: Path) -> Dataset:

@@ -103,7 +103,10 @@ def full_disk_is_named(folder: Path, needed: str) -> Iterator[None]:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Let one process at a time write into a data folder; the others wait."""
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise InvalidInput(f"{folder} is not a folder: choose another data folder with $FEDFEAST_DATA.") from None
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -16,8 +16,8 @@ _DAMAGE = (
     gzip.BadGzipFile,
     zlib.error,
     EOFError,
-    RuntimeError,
-)  # the last: encrypted
+    RuntimeError,  # of an encrypted zip
+)
 
 
 def list_files(source: Path) -> list[str]:
