@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedfeast.app.pictures import draw_curves as draw_curves
     from fedfeast.app.report import write_report
+    from fedfeast.data import ImageOptions as ImageOptions
+    from fedfeast.data import fetch_data as fetch_data
+    from fedfeast.data import list_data as list_data
+    from fedfeast.data import prepare_data as prepare_data
     from fedfeast.errors import InvalidInput as InvalidInput
     from fedfeast.runs import Recipe as Recipe
     from fedfeast.runs import Run as Run
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
 
 # Resolved on first use, so that `import fedfeast` and `fedfeast --help` load no torch.
 _PUBLIC = {
+    "ImageOptions": ("fedfeast.data", "ImageOptions"),
     "InvalidInput": ("fedfeast.errors", "InvalidInput"),
     "Limits": ("fedfeast.serving.extraction", "Limits"),
     "Recipe": ("fedfeast.runs", "Recipe"),
@@ -28,9 +33,12 @@ _PUBLIC = {
     "draw_curves": ("fedfeast.app.pictures", "draw_curves"),
     "evaluate": ("fedfeast.runs", "evaluate"),
     "extract": ("fedfeast.serving.extraction", "extract"),
+    "fetch_data": ("fedfeast.data", "fetch_data"),
+    "list_data": ("fedfeast.data", "list_data"),
     "load_bundle": ("fedfeast.serving.bundle", "load_bundle"),
     "load_recipe": ("fedfeast.runs", "load_recipe"),
     "plan": ("fedfeast.runs", "plan_recipe"),
+    "prepare_data": ("fedfeast.data", "prepare_data"),
     "report": ("fedfeast.app.report", "write_report"),
     "search": ("fedfeast.runs", "search_recipe"),
     "train": ("fedfeast.runs", "train"),

@@ -112,7 +112,7 @@ def test_extract_and_report(finished: Path, tmp_path: Path) -> None:
         (["train", "digits", "--set", "population.least_macs=1000"], "below the smallest variant"),
         (
             ["train", "cifar100-paper", "--set", "data.folder=/nowhere"],
-            "/nowhere/cifar-100-python",
+            "the files of cifar100 are not in /nowhere: run fedfeast data fetch cifar100",
         ),
         (["evaluate", "/nowhere"], "/nowhere is no run folder"),
         (["report", "/nowhere"], "/nowhere is no run folder"),

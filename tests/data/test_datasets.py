@@ -1,37 +1,21 @@
-import os
-import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedfeast.data.datasets import DATA_FOLDER_VARIABLE, DATASETS, FACTS, data_folder, load_dataset
+from fedfeast.data.catalogue import EMBEDDED, OFFICIAL, OfficialDataset
+from fedfeast.data.datasets import facts_of, list_data, load_dataset, prepared_names
+from fedfeast.data.prepared import DatasetFacts, Decoded, write_prepared
 from fedfeast.errors import InvalidInput
-from fedfeast.randomness import named_generator
+
+Write = Callable[[str, Path], Path]
 
 
-def write_cifar100(root: Path, examples: int = 20) -> np.ndarray:
-    """Write small files in the official layout; return the training images."""
-    folder = root / "cifar-100-python"
-    folder.mkdir(parents=True)
-    generator = named_generator(0, "cifar")
-    pixels = generator.integers(0, 256, (examples, 3072), dtype=np.uint8)
-    for name in ("train", "test"):
-        content = {
-            b"data": pixels,
-            b"fine_labels": [i % 100 for i in range(examples)],
-            b"coarse_labels": [0] * examples,
-        }
-        (folder / name).write_bytes(pickle.dumps(content, protocol=2))
-    return pixels
-
-
-def write_cifar10(root: Path) -> None:
-    folder = root / "cifar-10-batches-py"
-    folder.mkdir(parents=True)
-    for number, name in enumerate([f"data_batch_{n}" for n in range(1, 6)] + ["test_batch"]):
-        pixels = np.full((4, 3072), number, dtype=np.uint8)
-        (folder / name).write_bytes(pickle.dumps({b"data": pixels, b"labels": [0, 1, 2, 9]}, protocol=2))
+def write_own(data: Path, name: str = "mine") -> None:
+    labels = {"train": np.array([0, 1, 1]), "test": np.array([0, 1])}
+    blocks = [(split, 0, np.ones((len(each), 1, 4, 4), np.uint8)) for split, each in labels.items()]
+    write_prepared(data / name, Decoded(("a", "b"), 1, 4, labels, blocks), {"normalisation": None, "source": {}})
 
 
 def test_digits() -> None:
@@ -44,13 +28,12 @@ def test_digits() -> None:
     assert int(digits.train.images.max()) == 255
 
 
-@pytest.mark.parametrize("name", ["digits", "synthetic"])
+@pytest.mark.parametrize("name", EMBEDDED)
 def test_declared_facts_are_true(name: str) -> None:
-    dataset, facts = load_dataset(name), FACTS[name]
+    dataset, facts = load_dataset(name), facts_of(name)
     assert dataset.train.images.shape == (facts.train_examples, facts.channels, facts.side, facts.side)
     assert len(dataset.test) == facts.test_examples
     assert dataset.classes == facts.classes
-    assert set(FACTS) == set(DATASETS)
 
 
 def test_synthetic_is_the_same_every_time() -> None:
@@ -59,53 +42,97 @@ def test_synthetic_is_the_same_every_time() -> None:
     assert bool((one.train.images == two.train.images).all())
 
 
-def test_cifar100_from_the_official_files(tmp_path: Path) -> None:
-    pixels = write_cifar100(tmp_path)
-    cifar = load_dataset("cifar100", str(tmp_path))
-    assert cifar.classes == 100
+@pytest.mark.parametrize("name", OFFICIAL)
+@pytest.mark.parametrize("place", ["", "NAME"])
+def test_official_files_in_the_data_folder_are_prepared_on_first_use(
+    tmp_path: Path, name: str, place: str, small: dict[str, OfficialDataset], write_archive: Write
+) -> None:
+    source = write_archive(name, tmp_path / place.replace("NAME", name))
+    first = load_dataset(name, str(tmp_path), small)
+    assert len(first.train) == small[name].facts.train_examples
+    for file in source.iterdir() if source.is_dir() else [source]:
+        if file.suffix in (".gz", ".zip"):
+            file.unlink()
+    again = load_dataset(name, str(tmp_path), small)
+    assert bool((again.train.images == first.train.images).all())
+
+
+def test_the_unpacked_folder_of_cifar100_is_read_as_ever(
+    tmp_path: Path, small: dict[str, OfficialDataset], write_unpacked: Write
+) -> None:
+    write_unpacked("cifar100", tmp_path)
+    cifar = load_dataset("cifar100", str(tmp_path), small)
     assert cifar.train.images.shape == (20, 3, 32, 32)
-    assert np.array_equal(cifar.train.images.numpy().reshape(20, -1), pixels)
-    assert cifar.train.labels.tolist() == list(range(20))
-    assert cifar.normalisation is not None
+    assert cifar.normalisation == OFFICIAL["cifar100"].normalisation
 
 
-def test_cifar10_joins_its_five_batches(tmp_path: Path) -> None:
-    write_cifar10(tmp_path)
-    cifar = load_dataset("cifar10", str(tmp_path))
-    assert len(cifar.train) == 20
-    assert cifar.train.images[:, 0, 0, 0].tolist() == [n for n in range(5) for _ in range(4)]
-    assert int(cifar.test.images.max()) == 5
+def test_a_data_folder_that_may_only_be_read_works_too(
+    tmp_path: Path, small: dict[str, OfficialDataset], write_unpacked: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_unpacked("cifar100", tmp_path)
+
+    def refuse(*words: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    # Root may write anywhere, so the refusal is played.
+    monkeypatch.setattr("fedfeast.data.datasets.prepare_found", refuse)
+    cifar = load_dataset("cifar100", str(tmp_path), small)
+    assert int(cifar.train.images.sum()) > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["cifar-100-python"]
 
 
-def test_a_missing_file_says_which_and_where(tmp_path: Path) -> None:
+def test_an_official_name_holds_the_official_data(tmp_path: Path) -> None:
+    write_own(tmp_path, "cifar100")
     with pytest.raises(
-        InvalidInput, match=rf"needs the file {tmp_path}/cifar-100-python/train: unpack .* into {tmp_path}"
+        InvalidInput, match=r"cifar100 holds DatasetFacts\(classes=2, .* instead of DatasetFacts\(classes=100"
     ):
         load_dataset("cifar100", str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"junk",
-        pickle.dumps({b"data": np.zeros((2, 3072), dtype=np.uint8)}),
-        pickle.dumps({b"data": np.zeros((2, 3071), dtype=np.uint8), b"fine_labels": [0, 1]}),
-        pickle.dumps({b"data": np.zeros((2, 3072), dtype=np.uint8), b"fine_labels": [0]}),
-        pickle.dumps({b"data": np.zeros((2, 3072), dtype=np.uint8), b"fine_labels": [0, 250]}),
-        pickle.dumps(os.system),
-    ],
-)
-def test_a_damaged_or_hostile_file_is_refused(tmp_path: Path, content: bytes) -> None:
-    write_cifar100(tmp_path)
-    (tmp_path / "cifar-100-python" / "train").write_bytes(content)
-    with pytest.raises(InvalidInput, match="unpack"):
+def test_missing_files_say_how_to_get_them(tmp_path: Path) -> None:
+    with pytest.raises(
+        InvalidInput,
+        match=rf"files of cifar100 are not in {tmp_path}: run fedfeast data fetch cifar100, or put https://\S+ into",
+    ):
         load_dataset("cifar100", str(tmp_path))
 
 
-def test_where_data_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(DATA_FOLDER_VARIABLE, "/from/environment")
-    assert data_folder("/given") == Path("/given")
-    assert data_folder(None) == Path("/from/environment")
-    monkeypatch.delenv(DATA_FOLDER_VARIABLE)
-    assert data_folder(None) == Path.home() / ".fedfeast" / "data"
+def test_facts_come_from_the_catalogue_or_the_prepared_folder(tmp_path: Path) -> None:
+    write_own(tmp_path)
+    assert facts_of("tinyimagenet").side == 64
+    assert facts_of("mine", str(tmp_path)) == DatasetFacts(2, 1, 4, 3, 2)
+    assert len(load_dataset("mine", str(tmp_path)).train) == 3
+    assert prepared_names(tmp_path) == ("mine",)
+    with pytest.raises(
+        InvalidInput, match=r"data.name = 'min' is no data set: choose one of digits, .*cifar10, .*mine"
+    ):
+        facts_of("min", str(tmp_path))
+    (tmp_path / "mine" / "dataset.json").unlink()
+    with pytest.raises(InvalidInput, match=r"mine holds no dataset.json: prepare it again"):
+        load_dataset("mine", str(tmp_path))
+
+
+def test_the_list_tells_what_is_here_and_what_is_needed(
+    tmp_path: Path, write_archive: Write, write_unpacked: Write
+) -> None:
+    write_own(tmp_path)
+    write_own(tmp_path, "hurt")
+    (tmp_path / "hurt" / "test_labels.npy").unlink()
+    write_archive("cinic10", tmp_path)
+    write_unpacked("cifar10", tmp_path)
+    rows = {row["name"]: row for row in list_data(tmp_path)}
+    assert {name: row["state"] for name, row in rows.items()} == {
+        "digits": "embedded",
+        "synthetic": "embedded",
+        "cifar10": "unpacked files found",
+        "cifar100": "absent",
+        "cinic10": "archive found",
+        "tinyimagenet": "absent",
+        "fashion-mnist": "absent",
+        "hurt": "damaged",
+        "mine": "prepared",
+    }
+    assert rows["mine"]["train_examples"] == 3
+    assert "fedfeast data fetch tinyimagenet" in rows["tinyimagenet"]["needs"]
+    assert "test_labels.npy is missing" in rows["hurt"]["needs"]
+    assert rows["digits"]["needs"] == rows["mine"]["needs"] == "nothing"

@@ -28,3 +28,16 @@ def test_uneven_numbers_differ_by_one_at_most() -> None:
 def test_numbers_that_do_not_fit_are_refused(validation: int, calibration: int) -> None:
     with pytest.raises(InvalidInput, match="do not fit 30 training examples"):
         split_server_examples(np.repeat(np.arange(3), 10), validation, calibration, named_generator(0))
+
+
+def test_a_server_with_examples_of_its_own_leaves_training_to_the_clients() -> None:
+    labels, server_labels = np.repeat(np.arange(10), 90), np.repeat(np.arange(10), 60)
+    split = split_server_examples(labels, 400, 100, named_generator(0), server_labels)
+    assert np.array_equal(split.clients, np.arange(900))
+    assert np.bincount(server_labels[split.validation]).tolist() == [40] * 10
+    assert np.bincount(server_labels[split.calibration]).tolist() == [10] * 10
+    assert not np.intersect1d(split.validation, split.calibration).size
+    everything = split_server_examples(labels, 500, 100, named_generator(0), server_labels)
+    assert len(everything.validation) + len(everything.calibration) == 600
+    with pytest.raises(InvalidInput, match="do not fit 600 examples of the server"):
+        split_server_examples(labels, 501, 100, named_generator(0), server_labels)

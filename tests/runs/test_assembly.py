@@ -4,6 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedfeast.data.prepared import Decoded, write_prepared
 from fedfeast.errors import InvalidInput
 from fedfeast.runs import load_recipe
 from fedfeast.runs.assembly import Federation, assemble
@@ -96,5 +97,23 @@ def test_bad_input(settings: dict[str, Any], message: str) -> None:
 
 
 def test_missing_data_files_are_named() -> None:
-    with pytest.raises(InvalidInput, match="cifar100 needs the file /nowhere/cifar-100-python/train"):
+    with pytest.raises(InvalidInput, match="files of cifar100 are not in /nowhere: run fedfeast data fetch"):
         assemble(load_recipe("cifar100-paper", {"data.folder": "/nowhere"}))
+
+
+def test_a_servers_own_examples_are_taken_instead_of_training_ones(tmp_path: Path) -> None:
+    counts = {"train": 200, "test": 20, "server": 60}
+    labels = {split: np.arange(count, dtype=np.int64) % 10 for split, count in counts.items()}
+    levels = {"train": 10, "test": 20, "server": 30}
+    blocks = [(split, 0, np.full((len(each), 1, 8, 8), levels[split], np.uint8)) for split, each in labels.items()]
+    decoded = Decoded(tuple("abcdefghij"), 1, 8, labels, blocks)
+    write_prepared(tmp_path / "mine", decoded, {"normalisation": None, "source": {}})
+    own = {"data__name": "mine", "data__folder": str(tmp_path), "data__calibration_examples": 20}
+    federation = build(**own, data__validation_examples=40)
+    assert sum(client.num_examples for client in federation.clients) == 200
+    assert np.bincount(federation.validation.test.labels.numpy()).tolist() == [4] * 10
+    assert np.bincount(federation.validation.calibration.labels.numpy()).tolist() == [2] * 10
+    assert bool((federation.validation.test.images == 30).all())
+    assert bool((federation.examples.pool.images == 10).all())
+    with pytest.raises(InvalidInput, match="do not fit 60 examples of the server"):
+        build(**own, data__validation_examples=41)

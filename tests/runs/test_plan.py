@@ -51,3 +51,14 @@ def test_a_method_without_shared_slices_has_no_coverage() -> None:
     assert plan["coverage"] is None
     assert plan["compute"]["training_pmacs"] == plan["compute"]["single_variant_pmacs"]
     assert np.isclose(plan["traffic"]["per_client_reduction"]["max"], plan["traffic"]["reduction"])
+
+
+@pytest.mark.parametrize("name", ["cinic10-paper", "tinyimagenet-paper"])
+def test_the_papers_other_data_sets_are_planned_without_files(name: str) -> None:
+    recipe = load_recipe(name, {"data.folder": "/nowhere"})
+    plan = plan_recipe(recipe)
+    assert plan["data"]["client_examples"] == 90_000
+    assert plan["variants"]["count"] == 56
+    assert plan["variants"]["macs_min"] <= 25_000_000  # the least budget affords the smallest
+    assert plan["clients"]["participating"] == 100
+    assert plan["compute"]["training_pmacs"] == pytest.approx(62.7, abs=0.1)

@@ -1,3 +1,4 @@
+import json
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,7 @@ def test_settings_override_any_field() -> None:
         ({"training.rounds": True}, "training.rounds = True"),
         ({"training.rounds": 0}, "training.rounds = 0: input should be greater than or equal to 1"),
         ({"population.gamma": -1.0}, "population.gamma = -1.0: input should be greater than or equal to 0"),
-        ({"data.name": "cifar1000"}, "data.name = 'cifar1000': input should be 'digits', .*'cifar100'"),
+        ({"data.name": "cifar1000"}, "data.name = 'cifar1000' is no data set: choose one of digits, .*cifar100"),
         ({"training": 5}, "training = 5"),
         ({"training.rounds.more": 5}, "rounds is a value, not a section"),
         ({"partition.alpha_data": 0.1}, "alpha_eff = 0.45 and partition.alpha_data = 0.1"),
@@ -131,3 +132,25 @@ def test_control_characters_survive_in_a_written_recipe() -> None:
 def test_a_written_recipe_is_plain_toml() -> None:
     awkward = parse_recipe(MINIMAL, "mine", {"data.folder": 'C:\\data "new"'})
     assert tomllib.loads(awkward.to_toml())["data"]["folder"] == 'C:\\data "new"'
+
+
+@pytest.mark.parametrize(("name", "examples"), [("cinic10-paper", (4000, 1000)), ("tinyimagenet-paper", (8000, 2000))])
+def test_the_papers_other_data_sets_keep_its_protocol(name: str, examples: tuple[int, int]) -> None:
+    paper, other = load_recipe("cifar100-paper").settings(), load_recipe(name).settings()
+    own = {"name", "data.name", "data.validation_examples", "data.calibration_examples", "variants.cache"}
+    own |= {"network.stem_stride"}
+    assert {key for key in paper if paper[key] != other[key]} <= own
+    assert (other["data.validation_examples"], other["data.calibration_examples"]) == examples
+    assert other["network.stem_stride"] == (2 if name == "tinyimagenet-paper" else 1)
+
+
+def test_prepared_data_are_looked_up_in_the_recipes_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    described = {"classes": 3, "channels": 1, "side": 8, "examples": {"train": 6, "test": 3}, "normalisation": None}
+    arrays = {f"{split}_{kind}.npy": {"bytes": 1} for split in ("train", "test") for kind in ("images", "labels")}
+    (folder / "dataset.json").write_text(json.dumps({**described, "arrays": arrays}))
+    recipe = load_recipe("digits", {"data.name": "mine", "data.folder": str(tmp_path)})
+    assert recipe.data.facts.classes == 3
+    with pytest.raises(InvalidInput, match=r"data.name = 'mine' is no data set"):
+        load_recipe("digits", {"data.name": "mine", "data.folder": str(folder)})

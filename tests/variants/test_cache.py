@@ -1,4 +1,6 @@
+import csv
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -89,3 +91,17 @@ def test_a_cache_of_another_space_is_refused() -> None:
 def test_an_unknown_cache_names_the_known_ones() -> None:
     with pytest.raises(InvalidInput, match=r"neither a file nor one of .*cifar100-56"):
         read_cache("cifar100", PAPER)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [("cinic10-56", {"classes": 10}), ("tinyimagenet-56", {"classes": 200, "image_size": 64, "stem_stride": 2})],
+)
+def test_the_other_data_sets_caches_hold_the_papers_architectures(name: str, changes: dict[str, int]) -> None:
+    network = ElasticResNet(replace(PAPER.space, **changes))  # type: ignore[arg-type]
+    cache, paper = read_cache(name, network), read_cache("cifar100-56", PAPER)
+    assert [one.architecture for one in cache] == [one.architecture for one in paper]
+    text = resources.files("fedfeast.variants").joinpath("caches", f"{name}.csv").read_text()
+    for row, variant in zip(csv.DictReader(text.splitlines()), cache, strict=True):
+        assert (int(row["macs"]), int(row["params"])) == (variant.macs, variant.parameters)
+        assert variant.macs <= float(row["target"])

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from fedfeast.app.data_commands import data_app
 from fedfeast.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
+app.add_typer(data_app)
 
 SettingsOption = Annotated[
     list[str] | None,

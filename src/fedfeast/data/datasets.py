@@ -1,55 +1,38 @@
-"""The data sets: each a training and a test set of uint8 examples."""
+"""The data sets by name: embedded ones, official ones, and those that were prepared."""
 
-import os
-import pickle
-from collections.abc import Callable
-from dataclasses import dataclass
+import errno
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from fedfeast.data.examples import Examples, Normalisation
+from fedfeast.data.catalogue import EMBEDDED, OFFICIAL, OfficialDataset
+from fedfeast.data.examples import Dataset, Examples
+from fedfeast.data.prepared import (
+    DESCRIPTION,
+    SPLITS,
+    DatasetFacts,
+    facts_in,
+    is_prepared,
+    open_prepared,
+    read_description,
+    write_prepared,
+)
+from fedfeast.data.preparing import (
+    DATA_FOLDER_VARIABLE,
+    data_folder,
+    decode_official,
+    describe_official,
+    find_official,
+    how_to_get,
+    prepare_found,
+)
 from fedfeast.errors import InvalidInput
 from fedfeast.randomness import named_generator
-
-DATA_FOLDER_VARIABLE = "FEDFEAST_DATA"
-
-
-@dataclass(frozen=True, eq=False)
-class Dataset:
-    """Training and test examples with the number of classes; normalisation where there is an official one."""
-
-    train: Examples
-    test: Examples
-    classes: int
-    normalisation: Normalisation | None = None
-
-
-@dataclass(frozen=True)
-class DatasetFacts:
-    """What is known of a data set without its files; training examples are equally many per class."""
-
-    classes: int
-    channels: int
-    side: int  # of the square images, in pixels
-    train_examples: int
-    test_examples: int
-
-
-FACTS = {
-    "digits": DatasetFacts(10, 1, 8, 1442, 355),  # classes differ by a few examples
-    "synthetic": DatasetFacts(10, 1, 8, 60_000, 6_000),
-    "cifar10": DatasetFacts(10, 3, 32, 50_000, 10_000),
-    "cifar100": DatasetFacts(100, 3, 32, 50_000, 10_000),
-}
-
-
-def data_folder(folder: str | None) -> Path:
-    """Return where data files are looked for: the given folder, $FEDFEAST_DATA, or ~/.fedfeast/data."""
-    chosen = folder or os.environ.get(DATA_FOLDER_VARIABLE)
-    return Path(chosen).expanduser() if chosen else Path.home() / ".fedfeast" / "data"
 
 
 def load_digits() -> Dataset:
@@ -80,90 +63,100 @@ def load_synthetic(num_examples: int = 60_000, classes: int = 10, side: int = 8)
     return Dataset(_examples(images, labels, ~is_test), _examples(images, labels, is_test), classes)
 
 
-def load_cifar10(folder: Path) -> Dataset:
-    """Read CIFAR-10 from its official python files."""
-    root = folder / "cifar-10-batches-py"
-    train = [_read_cifar_file(root / f"data_batch_{number}", "cifar10", b"labels") for number in range(1, 6)]
-    official = Normalisation((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
-    images, labels = (np.concatenate(parts) for parts in zip(*train, strict=True))
-    test = _read_cifar_file(root / "test_batch", "cifar10", b"labels")
-    return Dataset(_examples(images, labels), _examples(*test), classes=10, normalisation=official)
+_EMBEDDED_LOADERS: dict[str, Callable[[], Dataset]] = {"digits": load_digits, "synthetic": load_synthetic}
 
 
-def load_cifar100(folder: Path) -> Dataset:
-    """Read CIFAR-100 from its official python files."""
-    root = folder / "cifar-100-python"
-    train = _read_cifar_file(root / "train", "cifar100", b"fine_labels")
-    test = _read_cifar_file(root / "test", "cifar100", b"fine_labels")
-    official = Normalisation((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
-    return Dataset(_examples(*train), _examples(*test), classes=100, normalisation=official)
-
-
-_WITHOUT_FILES: dict[str, Callable[[], Dataset]] = {"digits": load_digits, "synthetic": load_synthetic}
-_FROM_FILES: dict[str, Callable[[Path], Dataset]] = {"cifar10": load_cifar10, "cifar100": load_cifar100}
-EMBEDDED = tuple(_WITHOUT_FILES)
-DATASETS = (*EMBEDDED, *_FROM_FILES)
-
-
-def load_dataset(name: str, folder: str | None = None) -> Dataset:
-    """Load a data set by name, its files from the folder (see data_folder)."""
-    if name in _WITHOUT_FILES:
-        return _WITHOUT_FILES[name]()
-    return _FROM_FILES[name](data_folder(folder))
-
-
-def _examples(images: np.ndarray, labels: np.ndarray, chosen: np.ndarray | None = None) -> Examples:
-    if chosen is not None:
-        images, labels = images[chosen], labels[chosen]
-    return Examples(torch.from_numpy(np.ascontiguousarray(images)), torch.from_numpy(labels.astype(np.int64)))
-
-
-def _read_cifar_file(path: Path, name: str, label_key: bytes) -> tuple[np.ndarray, np.ndarray]:
-    if not path.is_file():
+def load_dataset(name: str, folder: str | None = None, official: Mapping[str, OfficialDataset] = OFFICIAL) -> Dataset:
+    """Load a data set by name; an official one whose files lie in the data folder is prepared on first use."""
+    if name in _EMBEDDED_LOADERS:
+        return _EMBEDDED_LOADERS[name]()
+    data = data_folder(folder)
+    if is_prepared(data / name):
+        return _open(data / name, official.get(name))
+    if name not in official:
+        facts_of(name, folder)  # says what is wrong
+    found = find_official(name, official[name], data)
+    if found is None:
         raise InvalidInput(
-            f"{name} needs the file {path}: unpack the official python archive of {name} into {path.parent.parent}, "
-            f"or point data.folder (or ${DATA_FOLDER_VARIABLE}) at the folder that holds {path.parent.name}."
+            f"the files of {name} are not in {data}: {how_to_get(name, official[name], data)}, "
+            f"or point data.folder (or ${DATA_FOLDER_VARIABLE}) at the folder that holds them."
         )
     try:
-        with path.open("rb") as file:
-            content = _ArrayUnpickler(file, encoding="bytes").load()
-        images = np.asarray(content[b"data"], dtype=np.uint8).reshape(-1, 3, 32, 32)
-        labels = np.asarray(content[label_key], dtype=np.int64)
-    except (
-        pickle.UnpicklingError,
-        EOFError,
-        KeyError,
-        ValueError,
-        TypeError,
-        IndexError,
-        AttributeError,
-    ) as error:
-        raise InvalidInput(f"{path} is damaged or no {name} file: unpack the official archive again.") from error
-    classes = FACTS[name].classes
-    if len(labels) and not (labels.min() >= 0 and labels.max() < classes):
-        raise InvalidInput(f"{path} has labels outside 0 to {classes - 1}: unpack the official archive again.")
-    if len(images) != len(labels):
-        raise InvalidInput(f"{path} holds {len(images)} images but {len(labels)} labels: unpack the archive again.")
-    return images, labels
+        prepare_found(name, official[name], data)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        return _load_unprepared(name, official[name], found)
+    return open_prepared(data / name)
 
 
-class _ArrayUnpickler(pickle.Unpickler):
-    """Unpickles numpy arrays and plain containers, and nothing that could run code."""
-
-    _ALLOWED = frozenset(
-        {
-            ("numpy.core.multiarray", "_reconstruct"),
-            ("numpy._core.multiarray", "_reconstruct"),
-            ("numpy._core.numeric", "_frombuffer"),
-            ("numpy.core.numeric", "_frombuffer"),
-            ("numpy", "ndarray"),
-            ("numpy", "dtype"),
-            ("_codecs", "encode"),
-        }
+def facts_of(name: str, folder: str | None = None) -> DatasetFacts:
+    """Return the facts of a data set: declared for embedded and official ones, else those of the prepared one."""
+    if name in EMBEDDED:
+        return EMBEDDED[name]
+    if name in OFFICIAL:
+        return OFFICIAL[name].facts
+    data = data_folder(folder)
+    if name in prepared_names(data) or any((data / name / f"{split}_images.npy").is_file() for split in SPLITS):
+        return facts_in(read_description(data / name))
+    choices = ", ".join((*EMBEDDED, *OFFICIAL, *prepared_names(data)))
+    raise InvalidInput(
+        f"data.name = {name!r} is no data set: choose one of {choices}, "
+        f"or prepare your own with fedfeast data prepare {name} --from PATH (prepared ones are looked for in {data})."
     )
 
-    def find_class(self, module: str, name: str) -> Any:
-        """Refuse every global but those that rebuild an array."""
-        if (module, name) not in self._ALLOWED:
-            raise pickle.UnpicklingError(f"{module}.{name} has no place in a data file")
-        return super().find_class(module, name)
+
+def prepared_names(data: Path) -> tuple[str, ...]:
+    """Return the names of the prepared data sets in a data folder that are not official."""
+    found = sorted(path.parent.name for path in data.glob(f"*/{DESCRIPTION}"))
+    return tuple(name for name in found if name not in OFFICIAL and name not in EMBEDDED and not name.startswith("."))
+
+
+def list_data(folder: str | Path | None = None) -> list[dict[str, Any]]:
+    """Return name, facts, state and what would be needed of every known and prepared data set."""
+    data = data_folder(folder)
+    rows = [_row(name, facts, "embedded") for name, facts in EMBEDDED.items()]
+    for name, official in OFFICIAL.items():
+        found = find_official(name, official, data)
+        if is_prepared(data / name):
+            rows.append(_prepared_row(name, official.facts, data))
+        elif found is not None:
+            state = "archive found" if found.is_file() or not official.unpacked else "unpacked files found"
+            rows.append(_row(name, official.facts, state, f"nothing: prepared from {found} on first use"))
+        else:
+            rows.append(_row(name, official.facts, "absent", how_to_get(name, official, data)))
+    return rows + [_prepared_row(name, None, data) for name in prepared_names(data)]
+
+
+def _prepared_row(name: str, facts: DatasetFacts | None, data: Path) -> dict[str, Any]:
+    try:
+        open_prepared(data / name)
+        return _row(name, facts_in(read_description(data / name)), "prepared")
+    except InvalidInput as error:
+        return _row(name, facts, "damaged", str(error))
+
+
+def _row(name: str, facts: DatasetFacts | None, state: str, needs: str = "nothing") -> dict[str, Any]:
+    stated = dict.fromkeys(DatasetFacts.__dataclass_fields__) if facts is None else asdict(facts)
+    return {"name": name, **stated, "state": state, "needs": needs}
+
+
+def _open(folder: Path, official: OfficialDataset | None) -> Dataset:
+    actual = facts_in(read_description(folder))
+    if official is not None and actual != official.facts:
+        raise InvalidInput(f"{folder} holds {actual} instead of {official.facts}: prepare it again with --replace.")
+    return open_prepared(folder)
+
+
+def _load_unprepared(name: str, official: OfficialDataset, found: Path) -> Dataset:
+    """Return a data set whose folder may only be read, from arrays that vanish with the process."""
+    with tempfile.TemporaryDirectory() as temporary:
+        # The mapped files live on without their names until the last array is gone.
+        folder = Path(temporary) / name
+        write_prepared(folder, decode_official(name, official, found), describe_official(official, found))
+        return open_prepared(folder)
+
+
+def _examples(images: np.ndarray, labels: np.ndarray, chosen: np.ndarray) -> Examples:
+    images, labels = images[chosen], labels[chosen]
+    return Examples(torch.from_numpy(np.ascontiguousarray(images)), torch.from_numpy(labels.astype(np.int64)))

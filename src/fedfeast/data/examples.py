@@ -8,6 +8,8 @@ from torch import Tensor
 
 from fedfeast.population import Shards
 
+MEASURED_AT_ONCE = 4096  # images: counting takes eight times their bytes
+
 
 @dataclass(frozen=True, eq=False)
 class Examples:
@@ -53,11 +55,24 @@ class Normalisation:
     deviation: tuple[float, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Training and test examples; normalisation where there is an official one, the server's own where it has some."""
+
+    train: Examples
+    test: Examples
+    classes: int
+    normalisation: Normalisation | None = None
+    server: Examples | None = None  # validation and calibration come from here, and then the clients share all of train
+
+
 def measure_normalisation(images: Tensor) -> Normalisation:
     """Return the mean and deviation per channel over all pixels of uint8 images."""
-    counts = np.stack(
-        [np.bincount(images[:, channel].reshape(-1).numpy(), minlength=256) for channel in range(images.shape[1])]
-    )
+    counts = np.zeros((images.shape[1], 256), dtype=np.int64)
+    for start in range(0, len(images), MEASURED_AT_ONCE):
+        block = images[start : start + MEASURED_AT_ONCE]
+        for channel, row in enumerate(counts):
+            row += np.bincount(block[:, channel].reshape(-1).numpy(), minlength=256)
     levels = np.arange(256) / 255.0
     mean = counts @ levels / counts.sum(axis=1)
     variance = counts @ levels**2 / counts.sum(axis=1) - mean**2

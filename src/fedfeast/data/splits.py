@@ -9,7 +9,7 @@ from fedfeast.errors import InvalidInput
 
 @dataclass(frozen=True, eq=False)
 class ServerSplit:
-    """Three disjoint sets of positions in the training examples."""
+    """Disjoint positions: the clients' in training, the server's in its own examples or, without those, in training."""
 
     clients: np.ndarray
     validation: np.ndarray
@@ -17,15 +17,28 @@ class ServerSplit:
 
 
 def split_server_examples(
-    labels: np.ndarray, num_validation: int, num_calibration: int, generator: np.random.Generator
+    labels: np.ndarray,
+    num_validation: int,
+    num_calibration: int,
+    generator: np.random.Generator,
+    server_labels: np.ndarray | None = None,
 ) -> ServerSplit:
     """Hold out validation and calibration examples, as equally over the classes as their numbers allow."""
+    if server_labels is not None:
+        held = _deal(server_labels, num_validation, num_calibration, generator, "examples of the server")
+        return ServerSplit(np.arange(len(labels)), held.validation, held.calibration)
+    split = _deal(labels, num_validation, num_calibration, generator, "training examples")
+    if not len(split.clients):
+        raise _no_room(num_validation, num_calibration, len(labels), "training examples")
+    return split
+
+
+def _deal(
+    labels: np.ndarray, num_validation: int, num_calibration: int, generator: np.random.Generator, what: str
+) -> ServerSplit:
     held_out = num_validation + num_calibration
-    if num_validation < 1 or num_calibration < 1 or held_out >= len(labels):
-        raise InvalidInput(
-            f"data.validation_examples = {num_validation} and data.calibration_examples = {num_calibration} "
-            f"do not fit {len(labels)} training examples: each needs at least 1 and the clients need the rest."
-        )
+    if num_validation < 1 or num_calibration < 1 or held_out > len(labels):
+        raise _no_room(num_validation, num_calibration, len(labels), what)
     shuffled = generator.permutation(len(labels))
     rank_in_class = np.empty(len(labels), dtype=np.int64)
     for label in np.unique(labels):
@@ -37,4 +50,11 @@ def split_server_examples(
         clients=np.sort(dealt[held_out:]),
         validation=np.sort(dealt[:num_validation]),
         calibration=np.sort(dealt[num_validation:held_out]),
+    )
+
+
+def _no_room(num_validation: int, num_calibration: int, available: int, what: str) -> InvalidInput:
+    return InvalidInput(
+        f"data.validation_examples = {num_validation} and data.calibration_examples = {num_calibration} "
+        f"do not fit {available} {what}: each needs at least 1, and the clients need some of the training examples."
     )

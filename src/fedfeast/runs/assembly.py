@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from fedfeast.data import (
-    FACTS,
     Augmentation,
     Mixing,
     Preparation,
@@ -106,13 +105,16 @@ def assemble(recipe: Recipe) -> Federation:
     """Build the federation of a recipe: network, variants, method, population, data."""
     method, _, population, participants = build_without_data(recipe)
     dataset = load_dataset(recipe.data.name, recipe.data.folder)
-    split = split_off_server_examples(recipe, dataset.train.labels.numpy())
-    pool = dataset.train.select(torch.from_numpy(split.clients))
+    server = dataset.train if dataset.server is None else dataset.server
+    server_labels = None if dataset.server is None else dataset.server.labels.numpy()
+    split = split_off_server_examples(recipe, dataset.train.labels.numpy(), server_labels)
+    # Where the server has examples of its own, the clients' pool stays mapped from its file.
+    pool = dataset.train if dataset.server is not None else dataset.train.select(torch.from_numpy(split.clients))
     partition = partition_pool(recipe, population, pool.labels.numpy())
     normalisation = dataset.normalisation or measure_normalisation(pool.images)
     device = choose_device(recipe)
-    calibration = dataset.train.select(torch.from_numpy(split.calibration)).to(device)
-    validation = dataset.train.select(torch.from_numpy(split.validation)).to(device)
+    calibration = server.select(torch.from_numpy(split.calibration)).to(device)
+    validation = server.select(torch.from_numpy(split.validation)).to(device)
     sizes = partition.shards.sizes.tolist()
     return Federation(
         recipe=recipe,
@@ -158,7 +160,7 @@ def build_without_data(recipe: Recipe) -> WithoutData:
 
 def build_network(recipe: Recipe) -> ElasticResNet:
     """Return the elastic network for the data set's images and classes."""
-    facts = FACTS[recipe.data.name]
+    facts = recipe.data.facts
     return ElasticResNet(
         SearchSpace(
             **recipe.network.model_dump(),
@@ -208,10 +210,13 @@ def choose_participants(
     return participants
 
 
-def split_off_server_examples(recipe: Recipe, labels: np.ndarray) -> ServerSplit:
-    """Split the training examples between the server and the clients."""
+def split_off_server_examples(
+    recipe: Recipe, labels: np.ndarray, server_labels: np.ndarray | None = None
+) -> ServerSplit:
+    """Split the training examples between the server and the clients, unless the server has its own."""
     section, generator = recipe.data, named_generator(recipe.seed, "server examples")
-    return split_server_examples(labels, section.validation_examples, section.calibration_examples, generator)
+    numbers = (section.validation_examples, section.calibration_examples)
+    return split_server_examples(labels, *numbers, generator, server_labels)
 
 
 def partition_pool(recipe: Recipe, population: Population, labels: np.ndarray) -> Partition:
@@ -221,7 +226,7 @@ def partition_pool(recipe: Recipe, population: Population, labels: np.ndarray) -
     alpha_data = section.alpha_data
     if alpha_data is None:
         assert section.alpha_eff is not None
-        classes = FACTS[recipe.data.name].classes
+        classes = recipe.data.facts.classes
         alpha_data = alpha_data_from_effective(section.alpha_eff, len(labels), classes, population.num_clients)
     generator = named_generator(recipe.seed, "partition")
     return partition_by_budget(labels, shares, alpha_data, generator, min_shard=section.min_shard)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfeast.data import EMBEDDED, FACTS, load_dataset
+from fedfeast.data import OFFICIAL, load_dataset
 from fedfeast.population import Partition, Population
 from fedfeast.routing import count_traffic
 from fedfeast.runs.assembly import partition_pool, split_off_server_examples
@@ -60,11 +60,13 @@ def plan_recipe(
 
 
 def _client_labels(recipe: Recipe) -> np.ndarray:
-    """Return the client pool's labels: of an embedded data set itself, else from its declared class counts."""
-    facts = FACTS[recipe.data.name]
-    labels = np.arange(facts.train_examples) % facts.classes
-    if recipe.data.name in EMBEDDED:
-        labels = load_dataset(recipe.data.name).train.labels.numpy()
+    """Return the client pool's labels: an official data set's from its class counts, which need no files."""
+    facts = recipe.data.facts
+    if recipe.data.name in OFFICIAL:
+        labels = np.arange(facts.train_examples) % facts.classes
+        server_labels = np.arange(facts.server_examples) % facts.classes if facts.server_examples else None
+        return np.asarray(labels[split_off_server_examples(recipe, labels, server_labels).clients])
+    labels = load_dataset(recipe.data.name, recipe.data.folder).train.labels.numpy()
     return np.asarray(labels[split_off_server_examples(recipe, labels).clients])
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
-from fedfeast.data import DATASETS
+from fedfeast.data import DatasetFacts, facts_of
 from fedfeast.errors import InvalidInput
 from fedfeast.methods import METHODS
 
@@ -20,12 +20,23 @@ class Section(BaseModel):
 
 
 class DataSection(Section):
-    """Which data set, and how many of its training examples the server keeps."""
+    """Which data set, embedded, official or prepared, and how many examples the server keeps."""
 
-    name: Literal[DATASETS]  # type: ignore[valid-type]
+    name: str
     folder: str | None = None
     validation_examples: int = Field(4000, ge=1)
     calibration_examples: int = Field(1000, ge=2)  # batch statistics need two examples
+
+    @model_validator(mode="after")
+    def _refuse_unknown_data(self) -> Self:
+        """Refuse a name that is no data set here."""
+        self.facts  # noqa: B018 - says what is wrong
+        return self
+
+    @property
+    def facts(self) -> DatasetFacts:
+        """Classes, image size and numbers of examples."""
+        return facts_of(self.name, self.folder)
 
 
 class PopulationSection(Section):

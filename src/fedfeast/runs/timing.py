@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedfeast.data import FACTS
 from fedfeast.engines.eager import ClientSlot
 from fedfeast.networks.normalisation import by_batch
 from fedfeast.randomness import named_generator
@@ -73,7 +72,7 @@ def predict_time(built: Outline, expected_examples: np.ndarray, times: PassTimes
 
 
 def _measure(built: Outline, architectures: Sequence[Hashable], device: torch.device) -> list[float]:
-    network, facts = built.method.network, FACTS[built.recipe.data.name]
+    network, facts = built.method.network, built.recipe.data.facts
     slices = max((level.assignment.slice_map for level in built.levels), key=lambda one: one.payload)
     slot = ClientSlot(network, torch.float32, device)
     slot.load(slices.layout, torch.full((slices.payload,), 0.01, device=device))
