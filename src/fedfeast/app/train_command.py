@@ -3,7 +3,6 @@
 import shlex
 from pathlib import Path
 
-import typer
 from rich.console import Console
 
 from fedfeast.app.complaint import complain
@@ -26,11 +25,11 @@ def train_or_explain(recipe: str, out: Path | None, settings: list[str], as_json
     except (InvalidInput, LostRank) as error:
         complaint = error  # the name above ends with its clause
         ranks.say_once(lambda: complain(complaint))
-        raise typer.Exit(2 if isinstance(error, InvalidInput) else 1) from None
+        raise SystemExit(2 if isinstance(error, InvalidInput) else 1) from None
     except Interrupted as stop:
         if ranks.leads:
             _say_how_to_go_on(run, stop, how_to_go_on(recipe, run.folder.path, settings, ranks))
-        raise typer.Exit(130) from None
+        raise SystemExit(130) from None
     return run if ranks.leads else None
 
 

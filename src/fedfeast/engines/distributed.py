@@ -10,6 +10,8 @@ from fedfeast.engines.ranks import Ranks
 from fedfeast.evaluation import Curve, CurvePoint, Examiner
 from fedfeast.federation import Assignment, Collected, Engine, Method, OperatingPoint
 
+PASS_MACS = 30e6  # what a pass costs beside its arithmetic, as MACs of a CPU core; counts for small networks alone
+
 
 class DistributedEngine(Engine):
     """Runs a round on every rank with an engine of its own; all ranks end with the same global vector."""
@@ -21,7 +23,7 @@ class DistributedEngine(Engine):
         self, flat: Tensor, assignments: Sequence[Assignment], round_index: int, learning_rate: float
     ) -> Collected:
         """Train this rank's share of the assignments, then add up the answers of all ranks."""
-        shares = share_out([self._expected_macs(assignment) for assignment in assignments], self._ranks.size)
+        shares = share_out([self._expected_work(assignment) for assignment in assignments], self._ranks.size)
         own = [assignments[position] for position in shares[self._ranks.rank]]
         collected = self._inner.collect(flat, own, round_index, learning_rate)
         self._ranks.add_up_(collected.answers.totals)
@@ -33,12 +35,15 @@ class DistributedEngine(Engine):
                 losses[role] = (earlier_total + total, earlier_count + count)
         return Collected(collected.answers, sum(num_steps for num_steps, _ in parts), losses)
 
-    def _expected_macs(self, assignment: Assignment) -> float:
-        """Return the work to expect of a client's round, in forward MACs per example of a batch."""
+    def _expected_work(self, assignment: Assignment) -> float:
+        """Return the work to expect of a client's round, in forward MACs."""
         preparation, network = self._preparation, self.method.network
         steps = count_steps(assignment.client.num_examples, preparation.batch_size, preparation.local_epochs)
-        passes = self.method.expected_passes(assignment)
-        return steps * sum(share * network.macs(architecture) for architecture, share in passes.items())
+        expected = self.method.expected_passes(assignment).items()
+        return steps * sum(
+            share * (preparation.batch_size * network.macs(architecture) + PASS_MACS)
+            for architecture, share in expected
+        )
 
 
 def share_out(costs: Sequence[float], num_shares: int) -> list[list[int]]:

@@ -63,7 +63,8 @@ class RunFolder:
             write_json(path / "environment.json", _environment(threads, device, processes))
         elif (written := folder.environment()).get("processes", 1) != processes:
             # Other processes share the cores otherwise; the same number keeps its threads and with them its bits.
-            write_json(path / "environment.json", {**written, "threads": threads, "processes": processes})
+            with folder.locked():
+                write_json(path / "environment.json", {**written, "threads": threads, "processes": processes})
         return folder
 
     def recipe(self) -> Recipe:
