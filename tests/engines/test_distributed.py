@@ -142,26 +142,46 @@ def test_two_ranks_equal_one_process(alone: Run, tmp_path: Path) -> None:
     assert (environment["processes"], environment["threads"]) == (2, 1)
 
 
+def launch_until(out: Path, rounds: int) -> tuple[subprocess.Popen[str], list[int]]:
+    """Start two ranks and return, with their process ids, when so many rounds are finished."""
+    process = subprocess.Popen(
+        [*LAUNCH, "-m", "fedfeast", *words(out, SETTINGS)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    deadline, metrics = time.monotonic() + 60, out / "metrics.jsonl"
+    while not (metrics.is_file() and metrics.read_bytes().count(b"\n") >= rounds):
+        assert time.monotonic() < deadline, f"no round {rounds}"
+        assert process.poll() is None, f"ended before round {rounds}"
+        time.sleep(0.005)
+    return process, children_of(process)
+
+
 @pytest.mark.parametrize("killed_rank", [0, 1])
 def test_after_kill_9_of_a_rank_the_same_command_goes_on(alone: Run, tmp_path: Path, killed_rank: int) -> None:
     out = tmp_path / "run"
-    process = subprocess.Popen(
-        [*LAUNCH, "-m", "fedfeast", *words(out, SETTINGS)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    deadline = time.monotonic() + 60
-    metrics = out / "metrics.jsonl"
-    while not (metrics.is_file() and metrics.read_bytes().count(b"\n") >= 2):
-        assert time.monotonic() < deadline, "no second round"
-        assert process.poll() is None, "ended before the second round"
-        time.sleep(0.005)
-    ranks = children_of(process)
+    process, ranks = launch_until(out, 2)
     os.kill(ranks[killed_rank], signal.SIGKILL)
-    assert process.wait(timeout=40) != 0
+    process.communicate(timeout=40)
+    assert process.returncode != 0
     assert not any(map(is_running, ranks))
     assert not (out / "summary.json").exists()
     done = launched(out, SETTINGS)
     assert done.returncode == 0, done.stderr
     assert_same_run(out, alone)
+
+
+def test_ctrl_c_ends_all_ranks_and_one_process_may_go_on(alone: Run, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    process, ranks = launch_until(out, 1)
+    for pid in (process.pid, *ranks):  # as a terminal does
+        os.kill(pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=40)
+    assert process.returncode != 0
+    assert not any(map(is_running, ranks))
+    assert errors.count("all of it is saved") == 1
+    assert f"torchrun --nproc-per-node 2 -m fedfeast train digits --out {out}" in errors
+    run = Run.create("digits", out, SETTINGS).train()
+    assert_same_run(out, alone)
+    assert run.folder.environment()["processes"] == 1
 
 
 @pytest.mark.parametrize(
