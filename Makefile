@@ -33,6 +33,7 @@ check: test ## Run the tests, then formatter, linter and type checker
 bench: setup ## Measure speed and memory; results belong in benchmarks/
 	$(BIN)/python benchmarks/eager_overhead.py
 	$(BIN)/python benchmarks/many_clients.py
+	$(BIN)/python benchmarks/two_processes.py
 
 clean: ## Remove the environment and caches, never runs
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache

@@ -46,6 +46,8 @@ def test_help_loads_no_torch() -> None:
 def test_version_and_no_command() -> None:
     assert fedfeast("--version").stdout.strip() == "0.1.0"
     assert "train" in fedfeast().stdout
+    as_module = subprocess.run([sys.executable, "-m", "fedfeast", "--version"], capture_output=True, text=True)
+    assert as_module.stdout.strip() == "0.1.0"
 
 
 def test_training_writes_the_picture_in_two_formats(finished: Path) -> None:

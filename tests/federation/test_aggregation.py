@@ -19,6 +19,15 @@ def test_two_clients_three_weights() -> None:
     assert merged.tolist() == [5.0, 5.0, torch.tensor(0.1).item()]
 
 
+def test_the_totals_of_two_shares_add_up_to_those_of_the_whole() -> None:
+    shares, whole = (Accumulator(3), Accumulator(3)), Accumulator(3)
+    for share, count in zip(shares, (1, 3), strict=True):
+        for accumulator in (share, whole):
+            accumulator.add(leading(count), torch.arange(count) + 0.5, 2)
+    shares[0].totals += shares[1].totals
+    assert torch.equal(shares[0].mean(torch.zeros(3)), whole.mean(torch.zeros(3)))
+
+
 def test_a_lone_answer_is_taken_bit_for_bit() -> None:
     values = torch.tensor([0.1, -1e-30, 3e30])
     accumulator = Accumulator(3)

@@ -1,5 +1,7 @@
 """The eager engine on a CUDA device: equal to the CPU in float64, and whole runs from start to bundle."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -55,3 +57,18 @@ def test_a_run_is_stopped_resumed_evaluated_and_extracted(tmp_path: Path) -> Non
     labels = run.federation.test.test.labels.cpu()
     assert float((right == labels).double().mean()) == pytest.approx(manifest["test_accuracy"], abs=0.01)
     assert fedfeast.plan("digits", {"engine.device": "cuda"})["supernet"]["parameters"] == 546_906
+
+
+def test_two_processes_share_the_gpus_and_equal_one(tmp_path: Path) -> None:
+    settings = {"training.rounds": 2, "engine.device": "cuda", "engine.precision": "float64"}
+    alone = fedfeast.train("digits", tmp_path / "alone", settings)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "fedfeast"]
+    words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    done = subprocess.run(
+        [*command, "train", "digits", "--out", str(tmp_path / "two"), *words], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    one, two = (run.folder.checkpoints.load_latest()[0] for run in (alone, fedfeast.Run.open(tmp_path / "two")))
+    assert one is not None
+    assert two is not None
+    torch.testing.assert_close(two.flat, one.flat, rtol=0, atol=1e-6)

@@ -30,6 +30,16 @@ def test_the_same_recipe_reopens_the_run_and_keeps_its_environment(folder: RunFo
     assert again.environment()["threads"] == 1
 
 
+def test_another_number_of_processes_brings_its_own_threads(folder: RunFolder) -> None:
+    versions = folder.environment()["libraries"]
+    for processes, threads in ((4, 2), (4, 9), (1, 8)):
+        RunFolder.create(folder.path, RECIPE, threads, "cpu", processes)
+        environment = folder.environment()
+        assert environment["processes"] == processes
+        assert environment["threads"] == (8 if processes == 1 else 2)
+    assert environment["libraries"] == versions
+
+
 def test_a_run_without_a_finished_round_gives_way_to_another_recipe(folder: RunFolder) -> None:
     other = load_recipe("digits", {"training.rounds": 3})
     assert RunFolder.create(folder.path, other, threads=2, device="cpu").recipe() == other

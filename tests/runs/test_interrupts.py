@@ -3,7 +3,7 @@ import signal
 
 import pytest
 
-from fedfeast.runs.interrupts import interruptible, uninterrupted
+from fedfeast.runs.interrupts import POLITE, ignore_interrupts, interruptible, uninterrupted
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -21,3 +21,16 @@ def test_a_second_one_does_not_cut_the_saving_short(number: signal.Signals) -> N
         done = True
     assert done
     assert signal.getsignal(number) == before
+
+
+def test_once_ignored_only_an_interruptible_block_listens() -> None:
+    before = {number: signal.getsignal(number) for number in POLITE}
+    try:
+        ignore_interrupts()
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt), interruptible():
+            os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,15 +1,14 @@
 """The command line."""
 
 import json
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
+from fedfeast.app.complaint import complain
 from fedfeast.app.data_commands import data_app
 from fedfeast.errors import InvalidInput
 
@@ -56,28 +55,11 @@ def train(
     as_json: JsonOption = False,
 ) -> None:
     """Train a recipe; where the folder holds an unfinished run of it, go on from its last checkpoint."""
-    from fedfeast.app.progress import LiveProgress
-    from fedfeast.runs import Interrupted, Run
+    from fedfeast.app.train_command import train_or_explain
 
-    run = Run.create(recipe, out, settings or [])
-    try:
-        with LiveProgress(_console(as_json)) as progress:
-            run.train(progress)
-    except Interrupted as stop:
-        again = shlex.join(
-            ["fedfeast", "train", recipe]
-            + ["--out", str(run.folder.path)]
-            + [word for setting in settings or [] for word in ("--set", setting)]
-        )
-        _errors().print(
-            f"Stopped after round {stop.finished_rounds} of {run.recipe.training.rounds}; all of it is saved. "
-            f"Go on with:\n  {again}",
-            soft_wrap=True,
-            highlight=False,
-            markup=False,
-        )
-        raise typer.Exit(130) from None
-    _present(run, as_json)
+    run = train_or_explain(recipe, out, settings or [], as_json)
+    if run is not None:
+        _present(run, as_json)
 
 
 @app.command()
@@ -273,8 +255,8 @@ def main() -> None:
     try:
         app()
     except InvalidInput as error:
-        _errors().print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
+        complain(error)
         sys.exit(2)
     except OSError as error:
-        _errors().print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
+        complain(error)
         sys.exit(1)

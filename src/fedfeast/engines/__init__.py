@@ -1,3 +1,4 @@
 """Where a round runs."""
 
+from fedfeast.engines.distributed import DistributedEngine as DistributedEngine
 from fedfeast.engines.eager import EagerEngine as EagerEngine

@@ -10,8 +10,8 @@ class Accumulator:
     """A running weighted sum per position in float64; clients are added one by one and then forgotten."""
 
     def __init__(self, size: int, device: torch.device | str = "cpu") -> None:
-        self.sums = torch.zeros(size, dtype=torch.float64, device=device)
-        self.weights = torch.zeros(size, dtype=torch.float64, device=device)
+        self.totals = torch.zeros((2, size), dtype=torch.float64, device=device)  # of shares of a cohort, these add up
+        self.sums, self.weights = self.totals
 
     def add(self, slice_map: SliceMap, compact: Tensor, weight: float) -> None:
         """Add one client's returned values n_i * theta_i[u] and its weight n_i at every position it was sent."""

@@ -41,7 +41,7 @@ class RunFolder:
         return cls(path)
 
     @classmethod
-    def create(cls, path: Path, recipe: Recipe, threads: int, device: str) -> "RunFolder":
+    def create(cls, path: Path, recipe: Recipe, threads: int, device: str, processes: int = 1) -> "RunFolder":
         """Start a run in a new or empty folder, or reopen it where it holds the same recipe."""
         if path.exists() and not path.is_dir():
             raise InvalidInput(f"--out {path} is a file: give a folder.")
@@ -60,7 +60,11 @@ class RunFolder:
                 (path / "environment.json").unlink(missing_ok=True)
                 (path / "clients.csv").unlink(missing_ok=True)
         if not (path / "environment.json").is_file():
-            write_json(path / "environment.json", _environment(threads, device))
+            write_json(path / "environment.json", _environment(threads, device, processes))
+        elif (written := folder.environment()).get("processes", 1) != processes:
+            # Other processes share the cores otherwise; the same number keeps its threads and with them its bits.
+            with folder.locked():
+                write_json(path / "environment.json", {**written, "threads": threads, "processes": processes})
         return folder
 
     def recipe(self) -> Recipe:
@@ -69,7 +73,7 @@ class RunFolder:
         return load_recipe(str(self.path / "recipe.toml"), settings)
 
     def environment(self) -> dict[str, Any]:
-        """Return versions, hardware and thread count of the run's start."""
+        """Return versions and hardware of the run's start, its processes and the threads of each."""
         remedy = "delete it, and the next training writes it anew"
         content = self._read_json("environment.json", ("threads", "libraries"), remedy)
         if not isinstance(content["threads"], int) or not 1 <= content["threads"] <= 1024:
@@ -244,7 +248,7 @@ def _write_bytes(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
 
-def _environment(threads: int, device: str) -> dict[str, Any]:
+def _environment(threads: int, device: str, processes: int) -> dict[str, Any]:
     libraries = ("torch", "numpy", "scikit-learn", "pydantic", "safetensors")
     return {
         "fedfeast": version("fedfeast"),
@@ -253,6 +257,7 @@ def _environment(threads: int, device: str) -> dict[str, Any]:
         "platform": platform.platform(),
         "processor": _processor(),
         "cores": os.cpu_count(),
+        "processes": processes,
         "threads": threads,
         "device": torch.cuda.get_device_name() if device == "cuda" else device,
     }

@@ -28,6 +28,12 @@ def uninterrupted() -> Iterator[None]:
         yield
 
 
+def ignore_interrupts() -> None:
+    """Ignore Ctrl-C and polite kills until the process ends, but for the blocks that are interruptible."""
+    for number in POLITE:
+        signal.signal(number, signal.SIG_IGN)
+
+
 @contextmanager
 def _handling(handler: Callable[[int, FrameType | None], Any] | signal.Handlers) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():

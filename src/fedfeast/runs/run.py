@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from fedfeast.engines.ranks import LostRank, join_ranks
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import ClientWins, Curve, count_client_wins
 from fedfeast.runs.assembly import Federation, assemble, require_device
@@ -43,10 +45,11 @@ class Run:
         settings: Mapping[str, Any] | Sequence[str] = (),
     ) -> "Run":
         """Start a run in a folder (runs/NAME by default), or reopen the same run there."""
-        loaded = resolve_recipe(recipe, settings)
-        threads = loaded.engine.threads or _usable_cores()
+        ranks, loaded = join_ranks(), resolve_recipe(recipe, settings)
+        threads = loaded.engine.threads or max(1, _usable_cores() // ranks.local_size)
         folder = Path(out) if out is not None else Path("runs") / loaded.name
-        return cls(RunFolder.create(folder, loaded, threads, require_device(loaded).type))
+        device = require_device(loaded).type
+        return cls(ranks.from_leader(lambda: RunFolder.create(folder, loaded, threads, device, ranks.size)))
 
     @classmethod
     def open(cls, path: str | Path) -> "Run":
@@ -61,17 +64,18 @@ class Run:
 
     def train(self, observer: Observer | None = None) -> "Run":
         """Train to the end from wherever the folder stands, then measure the curve on the test set."""
-        observer = observer or Silent()
+        ranks = join_ranks()
+        shown = observer if observer is not None and ranks.leads else Silent()
         try:
-            with self.folder.locked(), interruptible():
-                self.folder.write_clients(self.federation.client_table())
-                state = train_rounds(self.federation, self.folder, observer)
-                if self.folder.summarised_rounds() != state.finished_rounds:
-                    self._summarise(observer)
-        except KeyboardInterrupt:
-            with uninterrupted():
-                state_saved, _ = self.folder.checkpoints.load_latest()
-            raise Interrupted(state_saved.finished_rounds if state_saved else 0) from None
+            with ExitStack() as stack:
+                ranks.from_leader(lambda: stack.enter_context(self.folder.locked()))
+                stack.enter_context(interruptible())
+                federation = self.federation
+                ranks.from_leader(lambda: self.folder.write_clients(federation.client_table()))
+                state = train_rounds(federation, self.folder, shown, ranks)
+                ranks.from_leader(lambda: self._finish(state, shown))
+        except (KeyboardInterrupt, LostRank):
+            raise Interrupted(self._saved_rounds() if ranks.leads else 0) from None
         return self
 
     def evaluate(self, observer: Observer | None = None) -> Curve:
@@ -108,6 +112,16 @@ class Run:
                 f"on {other.recipe.data.name}: client wins need the same data set."
             )
         return count_client_wins(self.curve, other.curve, budgets)
+
+    def _finish(self, state: TrainingState, observer: Observer) -> None:
+        """Measure the test curve unless the summary already stands for the finished rounds."""
+        if self.folder.summarised_rounds() != state.finished_rounds:
+            self._summarise(observer)
+
+    def _saved_rounds(self) -> int:
+        with uninterrupted():
+            state, _ = self.folder.checkpoints.load_latest()
+        return state.finished_rounds if state else 0
 
     def _summarise(self, observer: Observer) -> Curve:
         state, best = self._validated_state()

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 import torch
 
+from fedfeast.engines.distributed import DistributedEngine, measure_curve
+from fedfeast.engines.ranks import LostRank, Ranks
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import served_points
 from fedfeast.federation import Assignment, sample_cohort
@@ -55,39 +57,52 @@ def learning_rate(recipe_rate: float, schedule: str, round_index: int, rounds: i
     return recipe_rate * 0.5 * (1.0 + math.cos(math.pi * round_index / rounds))
 
 
-def train_rounds(federation: Federation, folder: RunFolder, observer: Observer) -> TrainingState:
+def train_rounds(federation: Federation, folder: RunFolder, observer: Observer, ranks: Ranks) -> TrainingState:
     """Run every round that the folder's newest whole checkpoint has not finished; save when interrupted."""
     recipe = federation.recipe
-    state, damaged = folder.checkpoints.load_latest()
-    if state is None:
-        state = TrainingState(0, federation.initial_weights(), federation.method.initial_state())
+    state, damaged = ranks.from_leader(lambda: _starting_state(federation, folder))
     state = replace(state, flat=state.flat.to(federation.device))
-    folder.cut_metrics(state.metrics_bytes)
     observer.on_start(state.finished_rounds, recipe.training.rounds, damaged)
     saved_rounds = state.finished_rounds
-    trainer = _RoundTrainer(federation, folder)
+    trainer = _RoundTrainer(federation, folder, ranks)
+
+    def save() -> None:
+        if ranks.leads:
+            folder.checkpoints.save(state)
+
     try:
         while state.finished_rounds < recipe.training.rounds:
             state, row = trainer.next_round(state)
             observer.on_round(row)
             last = state.finished_rounds == recipe.training.rounds
             if last or state.finished_rounds % recipe.checkpoint.every_rounds == 0:
-                folder.checkpoints.save(state)
+                save()
                 saved_rounds = state.finished_rounds
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, LostRank):
         if state.finished_rounds > saved_rounds:
             with uninterrupted():
-                folder.checkpoints.save(state)
+                save()
         raise
     return state
+
+
+def _starting_state(federation: Federation, folder: RunFolder) -> tuple[TrainingState, list[str]]:
+    """Return the state to train on from, on the CPU, and the damaged checkpoints; cut the metrics back to it."""
+    state, damaged = folder.checkpoints.load_latest()
+    if state is None:
+        state = TrainingState(0, federation.initial_weights().cpu(), federation.method.initial_state())
+    folder.cut_metrics(state.metrics_bytes)
+    return state, damaged
 
 
 class _RoundTrainer:
     """Takes a run from one state to the next."""
 
-    def __init__(self, federation: Federation, folder: RunFolder) -> None:
-        self._federation, self._folder = federation, folder
+    def __init__(self, federation: Federation, folder: RunFolder, ranks: Ranks) -> None:
+        self._federation, self._folder, self._ranks = federation, folder, ranks
         self._engine = federation.engine()
+        if ranks.size > 1:
+            self._engine = DistributedEngine(self._engine, ranks, federation.preparation)
         budgets = federation.population.budgets_macs
         self._served = served_points(federation.method.operating_points(), budgets)
 
@@ -117,7 +132,7 @@ class _RoundTrainer:
             if best is None or score > best.score:
                 best = Best(round_index + 1, score, result.flat)
         row["seconds"] = round(time.perf_counter() - started, 4)
-        metrics_bytes = self._folder.append_metrics(row)
+        metrics_bytes = self._folder.append_metrics(row) if self._ranks.leads else 0
         return TrainingState(round_index + 1, result.flat, method_state, best, metrics_bytes), row
 
     def _plan(self, state: TrainingState, round_index: int) -> tuple[list[Assignment], Any]:
@@ -135,5 +150,5 @@ class _RoundTrainer:
     def _validate(self, flat: torch.Tensor) -> float:
         """Return the validation population score, measured at the points that serve somebody."""
         federation = self._federation
-        curve = federation.validation.curve(federation.method, flat, self._served)
+        curve = measure_curve(self._ranks, federation.validation, federation.method, flat, self._served)
         return curve.population_score(federation.population.budgets_macs)

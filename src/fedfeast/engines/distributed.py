@@ -1,0 +1,69 @@
+"""Several processes or GPUs: each rank trains a share of the cohort, and one sum brings the answers together."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from fedfeast.data import Preparation
+from fedfeast.data.batches import count_steps
+from fedfeast.engines.ranks import Ranks
+from fedfeast.evaluation import Curve, CurvePoint, Examiner
+from fedfeast.federation import Assignment, Collected, Engine, Method, OperatingPoint
+
+PASS_MACS = 30e6  # what a pass costs beside its arithmetic, as MACs of a CPU core; counts for small networks alone
+
+
+class DistributedEngine(Engine):
+    """Runs a round on every rank with an engine of its own; all ranks end with the same global vector."""
+
+    def __init__(self, inner: Engine, ranks: Ranks, preparation: Preparation) -> None:
+        self.method, self._inner, self._ranks, self._preparation = inner.method, inner, ranks, preparation
+
+    def collect(
+        self, flat: Tensor, assignments: Sequence[Assignment], round_index: int, learning_rate: float
+    ) -> Collected:
+        """Train this rank's share of the assignments, then add up the answers of all ranks."""
+        shares = share_out([self._expected_work(assignment) for assignment in assignments], self._ranks.size)
+        own = [assignments[position] for position in shares[self._ranks.rank]]
+        collected = self._inner.collect(flat, own, round_index, learning_rate)
+        self._ranks.add_up_(collected.answers.totals)
+        parts = self._ranks.gather((collected.num_steps, dict(collected.losses)))
+        losses: dict[str, tuple[float, int]] = {}
+        for _, part in parts:
+            for role, (total, count) in part.items():
+                earlier_total, earlier_count = losses.get(role, (0.0, 0))
+                losses[role] = (earlier_total + total, earlier_count + count)
+        return Collected(collected.answers, sum(num_steps for num_steps, _ in parts), losses)
+
+    def _expected_work(self, assignment: Assignment) -> float:
+        """Return the work to expect of a client's round, in forward MACs."""
+        preparation, network = self._preparation, self.method.network
+        steps = count_steps(assignment.client.num_examples, preparation.batch_size, preparation.local_epochs)
+        expected = self.method.expected_passes(assignment).items()
+        return steps * sum(
+            share * (preparation.batch_size * network.macs(architecture) + PASS_MACS)
+            for architecture, share in expected
+        )
+
+
+def share_out(costs: Sequence[float], num_shares: int) -> list[list[int]]:
+    """Deal out positions, the costliest first, each to the share with the least work so far; equal on every rank."""
+    shares: list[list[int]] = [[] for _ in range(num_shares)]
+    work = [0.0] * num_shares
+    for position in sorted(range(len(costs)), key=lambda position: (-costs[position], position)):
+        least = work.index(min(work))
+        shares[least].append(position)
+        work[least] += costs[position]
+    return [sorted(share) for share in shares]
+
+
+def measure_curve(
+    ranks: Ranks, examiner: Examiner, method: Method, flat: Tensor, points: Sequence[OperatingPoint]
+) -> Curve:
+    """Measure a share of the operating points on every rank; return the whole curve on each."""
+    shares = share_out([point.macs for point in points], ranks.size)
+    own = examiner.curve(method, flat, [points[position] for position in shares[ranks.rank]])
+    measured: dict[int, CurvePoint] = {}
+    for share, part in zip(shares, ranks.gather(own.points), strict=True):
+        measured.update(zip(share, part, strict=True))
+    return Curve(tuple(measured[position] for position in range(len(points))))
