@@ -40,6 +40,16 @@ class AugmentationPlan:
         randaugment = None if self.randaugment is None else self.randaugment.select(examples)
         return AugmentationPlan(self.crop_shifts[examples], self.flips[examples], randaugment)
 
+    @classmethod
+    def concatenate(cls, plans: Sequence["AugmentationPlan"]) -> "AugmentationPlan":
+        """Return the plan of all examples, one plan's after another's; all were drawn from one augmentation."""
+        parts = [plan.randaugment for plan in plans if plan.randaugment is not None]
+        return cls(
+            np.concatenate([plan.crop_shifts for plan in plans]),
+            np.concatenate([plan.flips for plan in plans]),
+            RandAugmentPlan.concatenate(parts) if parts else None,
+        )
+
 
 def draw_augmentation(
     augmentation: Augmentation, num_examples: int, generator: np.random.Generator

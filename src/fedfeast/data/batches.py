@@ -78,19 +78,37 @@ def draw_local_plan(
     return LocalPlan(order, augmentation, mixing)
 
 
+@dataclass(frozen=True, eq=False)
+class BatchStack:
+    """Several mini-batches one behind another; the fields are those of Batch."""
+
+    images: Tensor  # (steps, batch, channels, height, width)
+    labels_a: Tensor  # (steps, batch)
+    labels_b: Tensor  # (steps, batch)
+    mix: Tensor  # (steps,)
+
+
 def make_batches(
     examples: Examples, plan: LocalPlan, normalisation: Normalisation, dtype: torch.dtype
 ) -> Iterator[Batch]:
     """Yield the planned batches on the examples' device, prepared in blocks of several steps."""
-    steps_at_once = max(1, BLOCK_EXAMPLES // plan.order.shape[1])
+    for steps in blocks_of_steps(plan, BLOCK_EXAMPLES):
+        stack = make_stack(examples, plan, steps, normalisation, dtype)
+        for step in range(len(stack.mix)):
+            yield Batch(stack.images[step], stack.labels_a[step], stack.labels_b[step], stack.mix[step])
+
+
+def blocks_of_steps(plan: LocalPlan, num_examples: int) -> Iterator[slice]:
+    """Yield ranges of steps that hold about as many examples, at least one step each."""
+    steps_at_once = max(1, num_examples // plan.order.shape[1])
     for start in range(0, plan.num_steps, steps_at_once):
-        steps = slice(start, min(start + steps_at_once, plan.num_steps))
-        yield from _make_block(examples, plan, steps, normalisation, dtype)
+        yield slice(start, min(start + steps_at_once, plan.num_steps))
 
 
-def _make_block(
+def make_stack(
     examples: Examples, plan: LocalPlan, steps: slice, normalisation: Normalisation, dtype: torch.dtype
-) -> Iterator[Batch]:
+) -> BatchStack:
+    """Gather, augment, normalise and mix the examples of a range of steps at once."""
     order, batch_size = plan.order[steps], plan.order.shape[1]
     chosen = examples.select(send(order.reshape(-1), examples.labels))
     positions = slice(steps.start * batch_size, steps.stop * batch_size)
@@ -99,9 +117,9 @@ def _make_block(
     mixing = plan.mixing.select(steps)
     images = apply_mixing(images.reshape(*order.shape, *images.shape[1:]), mixing)
     labels_a, labels_b = mixed_labels(chosen.labels.reshape(order.shape), mixing)
-    shares = send(mixing.lambdas, images).to(dtype)
-    for step in range(len(order)):
-        yield Batch(images[step], labels_a[step], labels_b[step], shares[step])
+    # A share rounded to less than float32 would weigh the two losses wrongly.
+    shares = send(mixing.lambdas, images).to(torch.promote_types(dtype, torch.float32))
+    return BatchStack(images, labels_a, labels_b, shares)
 
 
 def _epoch_order(num_examples: int, batch_size: int, generator: np.random.Generator) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Mixup (Zhang et al., 2018) and CutMix (Yun et al., 2019) by turns, one mix for each mini-batch."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +33,12 @@ class MixPlan:
     def select(self, steps: slice) -> "MixPlan":
         """Return the plan of a range of mini-batches."""
         return MixPlan(self.is_cutmix[steps], self.lambdas[steps], self.partners[steps], self.boxes[steps])
+
+    @classmethod
+    def concatenate(cls, plans: Sequence["MixPlan"]) -> "MixPlan":
+        """Return the plan of all mini-batches, one plan's after another's."""
+        fields = ("is_cutmix", "lambdas", "partners", "boxes")
+        return cls(*(np.concatenate([getattr(plan, name) for plan in plans]) for name in fields))
 
 
 def draw_mixing(

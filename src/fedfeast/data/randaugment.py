@@ -4,7 +4,7 @@ Every operation computes what Pillow computes, in integers or in separately roun
 the same bytes on every device.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,6 +32,12 @@ class RandAugmentPlan:
     def select(self, examples: slice) -> "RandAugmentPlan":
         """Return the plan of a range of examples."""
         return replace(self, operations=self.operations[examples], signs=self.signs[examples])
+
+    @classmethod
+    def concatenate(cls, plans: Sequence["RandAugmentPlan"]) -> "RandAugmentPlan":
+        """Return the plan of all examples, one plan's after another's; all have the same magnitude."""
+        operations = np.concatenate([plan.operations for plan in plans])
+        return cls(operations, np.concatenate([plan.signs for plan in plans]), plans[0].magnitude)
 
 
 def draw_randaugment(

@@ -17,7 +17,7 @@ from fedfeast.data import (
     measure_normalisation,
     split_server_examples,
 )
-from fedfeast.engines import EagerEngine
+from fedfeast.engines import EagerEngine, GraphEngine, Precision
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Examiner
 from fedfeast.federation import Client, Engine, LocalSgd, Method
@@ -56,21 +56,18 @@ class Federation:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The precision of weights and activations."""
-        return {"float32": torch.float32, "float64": torch.float64}[self.recipe.engine.precision]
+        """The precision of weights."""
+        return torch.float64 if self.recipe.engine.precision == "float64" else torch.float32
 
     def engine(self) -> Engine:
-        """Return the engine the recipe names."""
+        """Return the engine the recipe names, or the one that suits the device."""
         training = self.recipe.training
-        return EagerEngine(
-            self.method,
-            self.examples,
-            self.preparation,
-            LocalSgd(training.weight_decay, training.clip_norm),
-            self.recipe.seed,
-            self.dtype,
-            self.device,
-        )
+        sgd = LocalSgd(training.weight_decay, training.clip_norm)
+        parts = (self.method, self.examples, self.preparation, sgd, self.recipe.seed)
+        if engine_name(self.recipe, self.device) == "eager":
+            return EagerEngine(*parts, self.dtype, self.device)
+        rounded = self.recipe.engine.precision in ("auto", "bfloat16")
+        return GraphEngine(*parts, Precision(self.dtype, torch.bfloat16 if rounded else self.dtype), self.device)
 
     def initial_weights(self) -> torch.Tensor:
         """Draw the global vector a run starts from."""
@@ -99,6 +96,22 @@ def require_device(recipe: Recipe) -> torch.device:
     if recipe.engine.device == "cuda" and not torch.cuda.is_available():
         raise InvalidInput("engine.device = 'cuda', but this machine has no CUDA device: set engine.device=cpu.")
     return choose_device(recipe)
+
+
+def engine_name(recipe: Recipe, device: torch.device) -> str:
+    """Return which engine trains on a device; settings that it does not know are errors."""
+    name = recipe.engine.name
+    if name == "auto":
+        name = "graphs" if device.type == "cuda" else "eager"
+    if name == "graphs" and device.type != "cuda":
+        raise InvalidInput(
+            "engine.name = 'graphs' needs a CUDA device, and training is on the CPU: set engine.name=eager."
+        )
+    if name == "eager" and recipe.engine.precision == "bfloat16":
+        raise InvalidInput(
+            "engine.precision = 'bfloat16' is known to the graph engine alone: set engine.precision=float32."
+        )
+    return name
 
 
 def assemble(recipe: Recipe) -> Federation:

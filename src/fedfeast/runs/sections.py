@@ -154,9 +154,10 @@ class CheckpointSection(Section):
 class EngineSection(Section):
     """Where and in which precision rounds run."""
 
-    name: Literal["eager"] = "eager"
+    name: Literal["auto", "eager", "graphs"] = "auto"  # auto: graphs on a CUDA device
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    precision: Literal["float32", "float64"] = "float32"
+    # Of weights; bfloat16 is float32 with activations in bfloat16. auto: bfloat16 on graphs, float32 on eager.
+    precision: Literal["auto", "bfloat16", "float32", "float64"] = "auto"
     threads: int | None = Field(None, ge=1, le=1024)
 
 

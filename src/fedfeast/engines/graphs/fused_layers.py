@@ -9,12 +9,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedfeast.engines.graphs.gradient_plan import GradientPlan
-from fedfeast.engines.graphs.normalisations import norm_gradient, normalise, sum_gradients
-from fedfeast.engines.graphs.products import Norm, convolve, input_gradient
-from fedfeast.engines.graphs.weight_gradients import weight_gradient
+from fedfeast.engines.graphs.kernels.normalisations import norm_gradient, normalise, sum_gradients
+from fedfeast.engines.graphs.kernels.products import Norm, convolve, input_gradient
+from fedfeast.engines.graphs.kernels.weight_gradients import weight_gradient
 from fedfeast.networks import Weights
 from fedfeast.networks.layers import Layers
 from fedfeast.networks.normalisation import EPSILON
+
+
+def is_fused(name: str) -> bool:
+    """Return whether the named tensor's gradient is stored by fused layers; others are left to autograd."""
+    return not name.startswith("head.")
 
 
 class FusedLayers(Layers):
@@ -23,7 +28,7 @@ class FusedLayers(Layers):
     def __init__(self, plan: GradientPlan, gradients: Tensor, counters: Tensor) -> None:
         self._plan, self._gradients, self.counters = plan, gradients, counters
         # Autograd walks back only through what depends on a leaf, and the weights are none here.
-        self._leaf = torch.zeros((), dtype=torch.float32, device=gradients.device, requires_grad=True)
+        self.anchor = torch.zeros((), dtype=torch.float32, device=gradients.device, requires_grad=True)
 
     def __call__(self, name: str, features: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
         """Refuse: a lone normalisation is not fused with anything."""
@@ -31,7 +36,7 @@ class FusedLayers(Layers):
 
     def stem(self, weights: Weights, images: Tensor, stride: int) -> Tensor:
         """Return the rectified first convolution of normalised images."""
-        result: Tensor = _Stem.apply(self._leaf, images, self, weights, stride)  # type: ignore[no-untyped-call]
+        result: Tensor = _Stem.apply(self.anchor, images, self, weights, stride)  # type: ignore[no-untyped-call]
         return result
 
     def block(self, weights: Weights, name: str, features: Tensor, stride: int) -> Tensor:
@@ -64,7 +69,7 @@ class _Stem(torch.autograd.Function):
         return normalise(norm)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, ...]:
         images, norm, layers, stride = ctx.saved
         gradient = gradient.contiguous(memory_format=torch.channels_last)
         sum_gradients(gradient, norm, layers.counters, out=None)
@@ -102,11 +107,12 @@ class _Block(torch.autograd.Function):
             out = normalise(norm2, added_norm=projected)
         else:
             out = normalise(norm2, added=features)
-        ctx.saved = _Saved(features, hidden, out, norm1, norm2, shortcut, weights, layers, name, stride)
+        # Detached: an output that its own node held on to would never be freed.
+        ctx.saved = _Saved(features, hidden, out.detach(), norm1, norm2, shortcut, weights, layers, name, stride)
         return out
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
         saved: _Saved = ctx.saved
         layers, name, weights = saved.layers, saved.name, saved.weights
         gradient = gradient.contiguous(memory_format=torch.channels_last)

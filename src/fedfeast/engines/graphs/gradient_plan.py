@@ -42,10 +42,19 @@ def plan_gradients(network: Network, architecture: Hashable, image_shape: tuple[
     weights = {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
     measuring = _Measuring()
     network.forward(weights, torch.empty(image_shape, device="meta"), architecture, measuring)
+    return _lay_out(shapes, measuring.cuts)
+
+
+def plan_whole_gradients(network: Network, architecture: Hashable) -> GradientPlan:
+    """Lay out one whole gradient for every tensor, as autograd gives it."""
+    return _lay_out(network.shapes(architecture), {})
+
+
+def _lay_out(shapes: Mapping[str, tuple[int, ...]], cuts: Mapping[str, Cut]) -> GradientPlan:
     places, end = {}, 0
     for name, shape in shapes.items():
         start = -(-end // ALIGNMENT) * ALIGNMENT
-        cut = measuring.cuts.get(name)
+        cut = cuts.get(name)
         places[name] = Place(start, prod(shape), cut.parts if cut else 1, cut)
         end = start + places[name].parts * places[name].size
     return GradientPlan(places, end)

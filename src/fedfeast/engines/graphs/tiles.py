@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-import triton
-
 
 @dataclass(frozen=True)
 class Tiles:
@@ -37,9 +35,14 @@ class Cut:
     shifts_input: bool  # else the gradient is shifted, where it has fewer channels
 
 
+def ceil_div(number: int, divisor: int) -> int:
+    """Return the quotient, rounded up."""
+    return -(-number // divisor)
+
+
 def power_of_two(number: int, least: int, most: int) -> int:
     """Return the least power of two that is not below the number, within limits."""
-    return max(least, min(most, triton.next_power_of_2(number)))
+    return max(least, min(most, 1 << (number - 1).bit_length()))
 
 
 def vector_of(channels: int) -> int:
@@ -52,7 +55,7 @@ def product_tiles(num_pixels: int, depth: int, outgoing: int) -> Tiles:
     # Measured on one H200 over the shapes of the paper's variants (benchmarks/2026-11-15-kernels.md).
     rows = 128 if num_pixels >= 16384 else 64
     columns = power_of_two(outgoing, 16, 128 if rows == 128 and outgoing > 160 else 64)
-    programs = triton.cdiv(num_pixels, rows) * triton.cdiv(outgoing, columns)
+    programs = ceil_div(num_pixels, rows) * ceil_div(outgoing, columns)
     splits = 1
     while splits < 4 and programs <= 128 and depth // (2 * splits) >= 1024:
         splits *= 2
@@ -66,6 +69,6 @@ def weight_cut(num_pixels: int, incoming: int, outgoing: int, taps: int, stride:
     rows = power_of_two(plain, 16, 128 if 64 < plain <= 256 else 64)
     columns = 128 if num_pixels >= 16384 and incoming <= outgoing else 64
     tiles = Tiles(rows, columns, 64, stages=1)
-    programs = triton.cdiv(plain, rows) * triton.cdiv(taps * shifted, tiles.columns)
+    programs = ceil_div(plain, rows) * ceil_div(taps * shifted, tiles.columns)
     parts = max(1, min(264 // programs, num_pixels // tiles.depth))
     return Cut(tiles, parts, shifts_input)

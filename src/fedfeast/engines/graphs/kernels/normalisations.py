@@ -4,8 +4,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedfeast.engines.graphs.products import Norm, empty_features
-from fedfeast.engines.graphs.reductions import GROUP_ROWS, empty_partials, sum_over_programs
+from fedfeast.engines.graphs.kernels.products import Norm, empty_features
+from fedfeast.engines.graphs.kernels.reductions import GROUP_ROWS, empty_partials, sum_over_programs
 from fedfeast.engines.graphs.tiles import power_of_two, vector_of
 
 ELEMENTS = 4096  # of a tile
@@ -164,7 +164,7 @@ def normalise(norm: Norm, added: Tensor | None = None, added_norm: Norm | None =
     features, statistics = norm.features, norm.statistics
     other = added_norm or norm
     extra = other.features if added is None else added
-    out = empty_features(*features.shape, like=features)
+    out = empty_features(features.shape, features)
     rows, columns, grid = _tiles(features)
     _normalise[grid](
         features, statistics.mean, statistics.inverse_deviation, norm.scale, norm.shift,
@@ -198,7 +198,7 @@ def norm_gradient(gradient: Tensor, norm: Norm, out: Tensor | None, rectified: b
     ``out`` is the block's output where a last rectifier came after an addition; ``rectified`` tells of the one before.
     """
     features, statistics = norm.features, norm.statistics
-    result = empty_features(*features.shape, like=features)
+    result = empty_features(features.shape, features)
     rows, columns, grid = _tiles(features)
     _norm_gradient[grid](
         gradient, gradient if out is None else out, features,

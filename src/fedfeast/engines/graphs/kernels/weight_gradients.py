@@ -4,8 +4,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedfeast.engines.graphs.geometry import geometry_of
-from fedfeast.engines.graphs.products import precision_of
+from fedfeast.engines.graphs.kernels.geometry import geometry_of
+from fedfeast.engines.graphs.kernels.products import precision_of
 from fedfeast.engines.graphs.tiles import Cut, vector_of
 
 

@@ -5,6 +5,7 @@ is saved here: statistics for batch normalisation leave with the convolution tha
 follows an input's gradient is done while that is still in registers.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedfeast.engines.graphs.reductions import (
+from fedfeast.engines.graphs.kernels.reductions import (
     GROUP_ROWS,
     STATISTICS_COUNTERS,
     empty_partials,
@@ -260,7 +261,7 @@ def convolve(
     num_pixels = batch * height_out * width_out
     tiles = tiles or product_tiles(num_pixels, kernel * kernel * incoming, outgoing)
     grid = (triton.cdiv(num_pixels, tiles.rows), triton.cdiv(outgoing, tiles.columns), tiles.splits)
-    out = empty_features(batch, outgoing, height_out, width_out, features)
+    out = empty_features((batch, outgoing, height_out, width_out), features)
     partials = empty_partials(grid[0], outgoing, features)
     statistics = torch.empty(2, outgoing, dtype=torch.float32, device=features.device)
     _convolve[grid](
@@ -296,7 +297,7 @@ def input_gradient(
     num_pixels, kernel = batch * height * width, weight.shape[2]
     tiles = tiles or product_tiles(num_pixels, kernel * kernel * gradient.shape[1], channels)
     grid = (triton.cdiv(num_pixels, tiles.rows), triton.cdiv(channels, tiles.columns), tiles.splits)
-    out = empty_features(batch, channels, height, width, gradient)
+    out = empty_features((batch, channels, height, width), gradient)
     nothing = out  # stands for tensors that the kernel does not touch
     partials = empty_partials(grid[0], channels, gradient) if norm else (out, out)
     _input_gradient[grid](
@@ -320,7 +321,7 @@ def input_gradient(
 def _spread(gradient: Tensor, height: int, width: int, stride: int) -> Tensor:
     """Return a strided convolution's gradient at the input's size, zero between: then the stride is one."""
     batch, channels = gradient.shape[:2]
-    spread = empty_features(batch, channels, height, width, gradient).zero_()
+    spread = empty_features((batch, channels, height, width), gradient).zero_()
     spread[:, :, ::stride, ::stride] = gradient
     return spread
 
@@ -330,9 +331,8 @@ def precision_of(features: Tensor) -> str:
     return "tf32" if features.dtype == torch.float32 and torch.backends.cudnn.allow_tf32 else "ieee"
 
 
-def empty_features(batch: int, channels: int, height: int, width: int, like: Tensor) -> Tensor:
-    """Return uninitialised channels-last features."""
-    shape = (batch, channels, height, width)
+def empty_features(shape: Sequence[int], like: Tensor) -> Tensor:
+    """Return uninitialised channels-last features (batch, channels, height, width)."""
     return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=torch.channels_last)
 
 

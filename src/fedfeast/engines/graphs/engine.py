@@ -1,0 +1,155 @@
+"""The graph engine: captured passes, clients side by side, for a CUDA device. It equals the eager engine."""
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedfeast.data import Preparation, ShardedExamples, draw_local_plan
+from fedfeast.data.batches import LocalPlan
+from fedfeast.data.round_batches import BatchRecord, make_round
+from fedfeast.engines.graphs.memory import slots_that_fit
+from fedfeast.engines.graphs.slots import Slot
+from fedfeast.engines.graphs.streams import Mark, current_stream
+from fedfeast.engines.graphs.workshop import Precision, Workshop, can_fuse
+from fedfeast.federation import Accumulator, Assignment, Collected, Engine, LocalSgd, Method, Pass
+from fedfeast.randomness import named_generator
+
+MOST_SLOTS = 16  # more clients at once than that gain nothing
+MOST_URGENT = -5  # CUDA's highest stream priority
+
+
+@dataclass(frozen=True, eq=False)
+class ClientRound:
+    """One client's round, every random choice drawn."""
+
+    assignment: Assignment
+    plan: LocalPlan
+    passes: Sequence[Sequence[Pass]]  # of each step
+
+
+class GraphEngine(Engine):
+    """Runs the clients of a cohort side by side, each step as captured graphs."""
+
+    def __init__(
+        self,
+        method: Method,
+        examples: ShardedExamples,
+        preparation: Preparation,
+        sgd: LocalSgd,
+        seed: int,
+        precision: Precision,
+        device: torch.device,
+    ) -> None:
+        self.method, self._examples, self._preparation, self._sgd = method, examples, preparation, sgd
+        self._seed, self._device = seed, device
+        shape = (preparation.batch_size, *examples.pool.images.shape[1:])
+        self._record = BatchRecord(shape, precision.activations)
+        self.workshop = Workshop(method, sgd, precision, device, shape, can_fuse(precision, device))
+        self._slots: list[Slot] = []
+        self._room: int | None = None  # for slots, measured when more than one is wanted
+
+    def collect(
+        self, flat: Tensor, assignments: Sequence[Assignment], round_index: int, learning_rate: float
+    ) -> Collected:
+        """Train every assignment from the same global vector and add up the answers."""
+        rounds = [self._draw(assignment, round_index) for assignment in assignments]
+        # The longest first: they are the critical path, and the first slots go first on the device.
+        rounds.sort(key=lambda one: -one.plan.num_steps)
+        answers = Accumulator(flat.numel(), self._device)
+        if not rounds:
+            return Collected(answers, 0, {})
+        clients = [one.assignment.client.index for one in rounds]
+        rows = make_round(
+            self._examples, clients, [one.plan for one in rounds], self._record, self._preparation.normalisation
+        )
+        counts = Counter(one_pass.role for one in rounds for passes in one.passes for one_pass in passes)
+        self._train(rounds, rows, flat, answers, learning_rate)
+        totals = self._take_loss_totals()
+        losses = {role: (totals[role], count) for role, count in counts.items()}
+        return Collected(answers, len(rows), losses)
+
+    def _draw(self, assignment: Assignment, round_index: int) -> ClientRound:
+        generator = named_generator(self._seed, "round", round_index, "client", assignment.client.index)
+        size, num_examples = self._examples.pool.image_size, assignment.client.num_examples
+        plan = draw_local_plan(num_examples, size, self._preparation, round_index, generator)
+        passes = [self.method.passes(assignment, step, generator) for step in range(plan.num_steps)]
+        return ClientRound(assignment, plan, passes)
+
+    def _train(
+        self, rounds: Sequence[ClientRound], rows: Tensor, flat: Tensor, answers: Accumulator, learning_rate: float
+    ) -> None:
+        """Queue the steps of all clients, one of each at a time; a slot that is done takes the next client."""
+        main = current_stream(self._device)
+        ready = main.mark()
+        waiting = _with_rows(rounds, rows)
+        at_work = {}
+        for slot in self._slots_for(rounds):
+            at_work[slot] = self._work(slot, waiting, flat, ready, answers, learning_rate)
+        while at_work:
+            for slot in list(at_work):
+                if next(at_work[slot], None) is None:
+                    del at_work[slot]
+
+    def _work(
+        self,
+        slot: Slot,
+        waiting: Iterator[tuple[ClientRound, Tensor]],
+        flat: Tensor,
+        ready: Mark,
+        answers: Accumulator,
+        learning_rate: float,
+    ) -> Iterator[bool]:
+        """Train client after client on a slot; yield after every step that was queued."""
+        main = current_stream(self._device)
+        decay = 1.0 - learning_rate * self._sgd.weight_decay
+        for one, rows in waiting:
+            active, passive = self.workshop.positions(one.assignment)
+            slot.stream.wait_for(ready)
+            slot.load(flat)
+            for row, passes in zip(rows, one.passes, strict=True):
+                slot.step(passes, row, active, learning_rate)
+                yield True
+            # On the main stream, one client after another: sums of floats depend on their order.
+            main.wait_for(slot.stream.mark())
+            weight, vectors = one.assignment.weight, self.workshop.vectors
+            vectors.accumulate(answers.totals, slot.weights, active, weight, 1.0)
+            vectors.accumulate(answers.totals, flat, passive, weight, decay**one.plan.num_steps)
+            ready = main.mark()
+
+    def _slots_for(self, rounds: Sequence[ClientRound]) -> list[Slot]:
+        """Return a slot for every client, or as many as the device's memory has room for."""
+        wanted = min(len(rounds), MOST_SLOTS)
+        if not self._slots:
+            self._slots.append(Slot(self.workshop, self._record, MOST_URGENT))
+        if wanted > 1 and self._room is None:
+            self._room = slots_that_fit(self.workshop, self._slots[0], max(map(len, rounds[0].passes)))
+            if self._room < wanted:
+                message = "the device's memory has room for %d of %d clients at once: the others wait their turn"
+                logging.getLogger("fedfeast").warning(message, self._room, wanted)
+        while len(self._slots) < min(wanted, self._room or 1):
+            self._slots.append(Slot(self.workshop, self._record, min(0, MOST_URGENT + len(self._slots))))
+        return self._slots[:wanted]
+
+    def _take_loss_totals(self) -> Counter[str]:
+        """Return each role's losses of the round, summed, and start again from zero."""
+        programs = [
+            (role, program) for slot in self._slots for lane in slot.lanes for role, program in lane.loss_programs()
+        ]
+        values = torch.stack([program.total for _, program in programs]).tolist()
+        totals: Counter[str] = Counter()
+        for (role, program), value in zip(programs, values, strict=True):
+            totals[role] += value
+            program.total.zero_()
+        return totals
+
+
+def _with_rows(rounds: Sequence[ClientRound], rows: Tensor) -> Iterator[tuple[ClientRound, Tensor]]:
+    """Yield each client's round with its rows of the prepared batches."""
+    start = 0
+    for one in rounds:
+        yield one, rows[start : start + one.plan.num_steps]
+        start += one.plan.num_steps

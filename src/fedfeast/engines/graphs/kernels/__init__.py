@@ -1,0 +1,1 @@
+"""Kernels in Triton; importing this package needs it."""

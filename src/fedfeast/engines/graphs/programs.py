@@ -1,0 +1,110 @@
+"""The captured parts of a pass: forward, loss, backward; each reads and writes memory that stays in place."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedfeast.data import Batch
+from fedfeast.engines.graphs.blueprint import Blueprint
+from fedfeast.engines.graphs.workshop import Shapes, Workshop
+from fedfeast.networks import Layout
+from fedfeast.networks.layers import Layers
+from fedfeast.networks.normalisation import by_batch
+
+
+@dataclass(frozen=True, eq=False)
+class Exchange:
+    """Where a network leaves its outputs and finds the gradients by them."""
+
+    outputs: tuple[Tensor, ...]
+    gradients: tuple[Tensor, ...]
+
+    @classmethod
+    def of(cls, shapes: Shapes, dtype: torch.dtype, device: torch.device) -> "Exchange":
+        """Make room for outputs of these shapes."""
+        rooms = [tuple(torch.zeros(shape, dtype=dtype, device=device) for shape in shapes) for _ in range(2)]
+        return cls(rooms[0], rooms[1])
+
+
+class NetworkProgram:
+    """One architecture's forward and backward pass over a lane's memory."""
+
+    def __init__(self, workshop: Workshop, blueprint: Blueprint, images: Tensor, memory: "Memory") -> None:
+        self._network, self._blueprint, self._images = workshop.method.network, blueprint, images
+        layout, shapes = blueprint.layout, blueprint.layout.shapes
+        low, full = layout.views(memory.low), layout.views(memory.full)
+        self._weights = {name: low[name] if len(shapes[name]) == 4 else full[name] for name in shapes}
+        self._layers: Layers = by_batch
+        leaves = list(shapes)
+        self._anchor: list[Tensor] = []
+        if workshop.fused:
+            from fedfeast.engines.graphs.fused_layers import FusedLayers, is_fused
+
+            layers = FusedLayers(blueprint.plan, memory.gradients, memory.counters)
+            self._layers, self._anchor = layers, [layers.anchor]
+            leaves = [name for name in shapes if not is_fused(name)]
+        for name in leaves:
+            self._weights[name] = self._weights[name].detach().requires_grad_()
+        self._leaves = [self._weights[name] for name in leaves]
+        places = Layout(
+            {name: place.start for name, place in blueprint.plan.places.items()}, shapes, blueprint.plan.size
+        )
+        self._places = list(places.views(memory.gradients, {name: shapes[name] for name in leaves}).values())
+        self._outputs: tuple[Tensor, ...] = ()
+
+    def forward(self, exchange: Exchange | None) -> Shapes:
+        """Compute the outputs and keep what the backward pass needs."""
+        self._outputs = self._network.forward(self._weights, self._images, self._blueprint.architecture, self._layers)
+        if exchange is not None:
+            for room, output in zip(exchange.outputs, self._outputs, strict=True):
+                room.copy_(output.detach())
+        return tuple(tuple(output.shape) for output in self._outputs)
+
+    def backward(self, exchange: Exchange) -> None:
+        """Store the gradients by the weights, given those by the outputs; forget the rest."""
+        inputs = [*self._leaves, *self._anchor]
+        gradients = torch.autograd.grad(self._outputs, inputs, exchange.gradients, allow_unused=True)
+        self._outputs = ()
+        for place, gradient in zip(self._places, gradients, strict=False):
+            place.copy_(gradient)
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """A lane's buffers: weights of the architecture at work, rounded and whole, and its gradients."""
+
+    low: Tensor
+    full: Tensor
+    gradients: Tensor
+    counters: Tensor
+
+
+class LossProgram:
+    """The loss of a role: from outputs to their gradients, with what passes leave to one another."""
+
+    def __init__(self, workshop: Workshop, role: str, batch: Batch, exchange: Exchange, carried: Tensor | None) -> None:
+        self._method, self._role, self._batch, self._exchange = workshop.method, role, batch, exchange
+        self.carried_in = None if carried is None else torch.zeros_like(carried)
+        self.total = torch.zeros((), dtype=torch.float64, device=workshop.device)
+        _, left = self._measure()
+        self._leaves_new = left is not None and left is not self.carried_in
+        self.carried_out = torch.zeros_like(left) if left is not None and self._leaves_new else self.carried_in
+        self.replay: Callable[[], None] = self.run
+
+    def run(self) -> None:
+        """Compute the gradients by the outputs; add the loss to the total."""
+        loss, left = self._measure()
+        self.total.add_(loss.detach())
+        if self._leaves_new:
+            assert self.carried_out is not None
+            assert left is not None
+            self.carried_out.copy_(left)
+
+    def _measure(self) -> tuple[Tensor, Tensor | None]:
+        outputs = tuple(output.detach().requires_grad_() for output in self._exchange.outputs)
+        loss, left = self._method.loss(self._role, outputs, self._batch, self.carried_in)
+        for room, gradient in zip(self._exchange.gradients, torch.autograd.grad(loss, outputs), strict=True):
+            room.copy_(gradient)
+        return loss, left

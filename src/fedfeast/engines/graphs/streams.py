@@ -1,0 +1,96 @@
+"""Streams of a device, and graphs captured on them; on a CPU work simply runs in order."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+import torch
+
+Mark = torch.cuda.Event | None
+
+
+class Stream(Protocol):
+    """A queue of work; queues run side by side except where one waits for another."""
+
+    def entered(self) -> AbstractContextManager[object]:
+        """Return a context in which work goes to this queue."""
+        ...
+
+    def mark(self) -> Mark:
+        """Return a mark behind all work given so far."""
+        ...
+
+    def wait_for(self, *marks: Mark) -> None:
+        """Let later work here wait until all work before the marks is done."""
+        ...
+
+    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Return a function that does the work again, from the same memory to the same memory."""
+        ...
+
+
+class InOrder:
+    """The only queue of a CPU."""
+
+    def entered(self) -> AbstractContextManager[object]:
+        """Return a context that changes nothing."""
+        return nullcontext()
+
+    def mark(self) -> Mark:
+        """Return nothing: all work given so far is done."""
+        return None
+
+    def wait_for(self, *marks: Mark) -> None:
+        """Nothing runs out of order."""
+
+    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Return the work itself."""
+        return work
+
+
+class CudaStream:
+    """A CUDA stream; its graphs share one pool of memory, since they never run at the same time."""
+
+    def __init__(self, queue: torch.cuda.Stream) -> None:
+        self.queue = queue
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def entered(self) -> AbstractContextManager[object]:
+        """Return a context in which work goes to this stream."""
+        return torch.cuda.stream(self.queue)
+
+    def mark(self) -> Mark:
+        """Return a mark behind all work given so far."""
+        event: torch.cuda.Event = self.queue.record_event()
+        return event
+
+    def wait_for(self, *marks: Mark) -> None:
+        """Let later work here wait until all work before the marks is done."""
+        for mark in marks:
+            if mark is not None:
+                self.queue.wait_event(mark)
+
+    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Capture the work as a graph; return its replay."""
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(self.queue):
+            # Other threads may allocate and copy meanwhile.
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                work()
+            finally:
+                graph.capture_end()
+        replay: Callable[[], None] = graph.replay
+        return replay
+
+
+def current_stream(device: torch.device) -> Stream:
+    """Return the stream that work goes to by default."""
+    return CudaStream(torch.cuda.current_stream(device)) if device.type == "cuda" else InOrder()
+
+
+def new_stream(device: torch.device, priority: int = 0) -> Stream:
+    """Return a new stream of a device; a lower priority number goes first."""
+    if device.type != "cuda":
+        return InOrder()
+    return CudaStream(torch.cuda.Stream(device, priority=priority))  # type: ignore[no-untyped-call]

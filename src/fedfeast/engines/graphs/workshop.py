@@ -1,0 +1,102 @@
+"""What all lanes of an engine share: the method, the precision, and a blueprint of every architecture seen."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+from fedfeast.engines.graphs.blueprint import Blueprint, active_positions, make_blueprint, passive_positions
+from fedfeast.engines.graphs.gradient_plan import GradientPlan, plan_gradients, plan_whole_gradients
+from fedfeast.engines.graphs.plain_vectors import PlainVectors, Vectors
+from fedfeast.federation import Assignment, LocalSgd, Method
+
+Shapes = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Precision:
+    """The types of weights and their gradients, and of activations and theirs."""
+
+    weights: torch.dtype = torch.float32
+    activations: torch.dtype = torch.bfloat16
+
+
+@dataclass(eq=False)
+class Workshop:
+    """Blueprints and indices, made when first needed and kept."""
+
+    method: Method
+    sgd: LocalSgd
+    precision: Precision
+    device: torch.device
+    image_shape: tuple[int, int, int, int]  # (batch, channels, height, width)
+    fused: bool
+    output_shapes: dict[Hashable, Shapes] = field(default_factory=dict)  # of architectures that ran once
+    capture_seconds: float = 0.0
+    num_graphs: int = 0
+
+    @cached_property
+    def vectors(self) -> Vectors:
+        """How flat vectors are worked on."""
+        if not self.fused:
+            return PlainVectors()
+        from fedfeast.engines.graphs.kernels.vectors import TritonVectors
+
+        return TritonVectors()
+
+    @cached_property
+    def compact_size(self) -> int:
+        """The longest compact vector of any architecture served."""
+        return max(self.blueprint(architecture).layout.size for architecture in self._architectures)
+
+    @cached_property
+    def gradient_size(self) -> int:
+        """The longest gradient buffer of any architecture served."""
+        return max(self.blueprint(architecture).plan.size for architecture in self._architectures)
+
+    @property
+    def largest(self) -> Hashable:
+        """The architecture with the most multiply-accumulates."""
+        return max(self.method.operating_points(), key=lambda point: point.macs).architecture
+
+    def blueprint(self, architecture: Hashable) -> Blueprint:
+        """Return the blueprint of an architecture."""
+        if architecture not in self._blueprints:
+            plan = self._plan(architecture)
+            self._blueprints[architecture] = make_blueprint(self.method.network, architecture, plan, self.device)
+        return self._blueprints[architecture]
+
+    def positions(self, assignment: Assignment) -> tuple[Tensor, Tensor]:
+        """Return the positions that a client trains, and those that it received but that only decay."""
+        key = (assignment.architectures, id(assignment.slice_map))
+        if key not in self._positions:
+            active = active_positions(self.method.network, assignment.architectures, self.device)
+            passive = passive_positions(assignment.slice_map, active)
+            # The map itself is kept so that its id stays its own.
+            self._positions[key] = (active, passive, assignment.slice_map)
+        return self._positions[key][:2]
+
+    def _plan(self, architecture: Hashable) -> GradientPlan:
+        if self.fused:
+            return plan_gradients(self.method.network, architecture, self.image_shape)
+        return plan_whole_gradients(self.method.network, architecture)
+
+    @property
+    def _architectures(self) -> Sequence[Hashable]:
+        return [point.architecture for point in self.method.operating_points()]
+
+    @cached_property
+    def _blueprints(self) -> dict[Hashable, Blueprint]:
+        return {}
+
+    @cached_property
+    def _positions(self) -> dict[tuple[tuple[Hashable, ...], int], tuple[Tensor, Tensor, object]]:
+        return {}
+
+
+def can_fuse(precision: Precision, device: torch.device) -> bool:
+    """Return whether the fused kernels serve this precision and device; double precision stays plain."""
+    return device.type == "cuda" and precision.weights == torch.float32 and find_spec("triton") is not None
