@@ -1,22 +1,24 @@
 """What every lane needs to know of an architecture: where its weights come from and its gradients go."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor
 
-from fedfeast.engines.graphs.gradient_plan import GradientPlan
+from fedfeast.engines.graphs.gradient_plan import GradientPlan, Place
 from fedfeast.networks import Layout, Network
+from fedfeast.networks.layout import Shapes
 from fedfeast.routing import SliceMap
 
-ALIGNMENT = 8  # elements: sixteen bytes of bfloat16
-MANY_PARTS = 4
+CHUNK = 8  # neighbouring positions that kernels move together, where channels come in multiples of it
+PARTS_TO_SIZE = {1: 1024, 8: 512, 32: 128}  # partial gradients added at once -> positions of a program
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows (start in the index, count, start of the partials, parts, size of a part): one program's work each."""
+    """Rows (start in the compact vector, count, start of the partials, parts, size of a part), one a program."""
 
     rows: Tensor  # (programs, 5) int32
     size: int  # positions of a program, at most
@@ -28,53 +30,89 @@ class Blueprint:
     """An architecture's compact vector, the positions it is gathered from, the places of its gradients."""
 
     architecture: Hashable
-    layout: Layout  # of the compact vector
-    index: Tensor  # (layout.size,) int32: positions in the full vector, -1 for pads
+    layout: Layout  # of the compact vector: convolutions, which are rounded, then all others
+    num_rounded: int  # positions of the compact vector that hold convolutions
+    index: Tensor  # int32: for each chunk of the compact vector one of the full vector, -1 for a pad
     plan: GradientPlan
     tables: tuple[Table, ...]
 
 
-def make_blueprint(network: Network, architecture: Hashable, plan: GradientPlan, device: torch.device) -> Blueprint:
+def chunk_of(source: Layout, all_shapes: Iterable[Shapes]) -> int:
+    """Return the largest chunk that no slice tears: CHUNK, or single positions."""
+    whole = all(
+        source.offsets[name] % CHUNK == 0 and _fits(shape, source.shapes[name])
+        for shapes in all_shapes
+        for name, shape in shapes.items()
+    )
+    return CHUNK if whole else 1
+
+
+def make_blueprint(
+    network: Network, architecture: Hashable, plan: GradientPlan, chunk: int, device: torch.device
+) -> Blueprint:
     """Draw up the blueprint of an architecture."""
     shapes = network.shapes(architecture)
-    layout = Layout.of(shapes, ALIGNMENT)
+    convolutions = {name: shape for name, shape in shapes.items() if len(shape) == 4}
+    num_rounded = _padded(Layout.of(convolutions, CHUNK).size, CHUNK)
+    layout = Layout.of(convolutions | shapes, CHUNK)
     positions = torch.arange(network.layout.size, dtype=torch.int32, device=device)
-    index = torch.full((layout.size,), -1, dtype=torch.int32, device=device)
     routed = network.layout.views(positions, shapes)
+    index = torch.full((_padded(layout.size, CHUNK),), -1, dtype=torch.int32, device=device)
     for name, local in layout.views(index).items():
         local.copy_(routed[name])
-    few = {name: place for name, place in plan.places.items() if place.parts <= MANY_PARTS}
-    many = {name: place for name, place in plan.places.items() if place.parts > MANY_PARTS}
-    tables = (
-        Table(_rows(layout, plan, few, 1024).to(device), 1024, MANY_PARTS),
-        Table(_rows(layout, plan, many, 256).to(device), 256, 32),
-    )
-    return Blueprint(architecture, layout, index, plan, tuple(table for table in tables if len(table.rows)))
+    first = index.view(-1, chunk)[:, 0]
+    index = torch.where(first >= 0, first // chunk, -1).contiguous()
+    return Blueprint(architecture, layout, num_rounded, index, plan, _tables(layout, plan, device))
 
 
-def active_positions(network: Network, architectures: Iterable[Hashable], device: torch.device) -> Tensor:
-    """Return the sorted positions of the full vector that any of the architectures uses, int32."""
-    used = torch.zeros(network.layout.size, dtype=torch.bool, device=device)
-    for architecture in architectures:
-        for view in network.layout.views(used, network.shapes(architecture)).values():
+def active_positions(network: Network, architectures: Iterable[Hashable], chunk: int, device: torch.device) -> Tensor:
+    """Return the chunks of the full vector that any of the architectures uses, sorted, int32."""
+    return _used_chunks(network.layout, [network.shapes(one) for one in architectures], chunk, device)
+
+
+def passive_positions(slice_map: SliceMap, active: Tensor, chunk: int) -> Tensor:
+    """Return the chunks that a client received but never uses: they only decay."""
+    shapes = slice_map.layout.shapes
+    assert chunk_of(slice_map.source, [shapes]) >= chunk, "a slice that tears chunks"
+    routed = _used_chunks(slice_map.source, [shapes], chunk, active.device)
+    return routed[~torch.isin(routed, active, assume_unique=True)]
+
+
+def _used_chunks(layout: Layout, all_shapes: Iterable[Shapes], chunk: int, device: torch.device) -> Tensor:
+    used = torch.zeros(_padded(layout.size, chunk), dtype=torch.bool, device=device)
+    for shapes in all_shapes:
+        for view in layout.views(used, shapes).values():
             view.fill_(True)
-    return used.nonzero().squeeze(1).to(torch.int32)
+    return used.view(-1, chunk).any(dim=1).nonzero().squeeze(1).to(torch.int32)
 
 
-def passive_positions(slice_map: SliceMap, active: Tensor) -> Tensor:
-    """Return the sorted positions that a client received but never uses: they only decay."""
-    routed = torch.zeros(slice_map.source.size, dtype=torch.bool, device=active.device)
-    for view in slice_map.source.views(routed, slice_map.layout.shapes).values():
-        view.fill_(True)
-    routed[active.long()] = False
-    return routed.nonzero().squeeze(1).to(torch.int32)
+def _fits(shape: tuple[int, ...], full: tuple[int, ...]) -> bool:
+    """Return whether a leading slice consists of whole chunks, pads behind the tensor left out."""
+    inner, full_inner = (shape[1], full[1]) if len(shape) > 1 else (shape[0], full[0])
+    if inner == full_inner:
+        return shape == full or prod(shape) % CHUNK == 0
+    return inner % CHUNK == 0 and full_inner % CHUNK == 0
 
 
-def _rows(layout: Layout, plan: GradientPlan, names: Iterable[str], size: int) -> Tensor:
+def _padded(size: int, chunk: int) -> int:
+    return -(-size // chunk) * chunk
+
+
+def _tables(layout: Layout, plan: GradientPlan, device: torch.device) -> tuple[Table, ...]:
+    groups: dict[int, dict[str, Place]] = {at_once: {} for at_once in PARTS_TO_SIZE}
+    for name, place in plan.places.items():
+        groups[next((most for most in PARTS_TO_SIZE if place.parts <= most), max(PARTS_TO_SIZE))][name] = place
+    return tuple(
+        Table(_rows(layout, places, PARTS_TO_SIZE[at_once]).to(device), PARTS_TO_SIZE[at_once], at_once)
+        for at_once, places in groups.items()
+        if places
+    )
+
+
+def _rows(layout: Layout, places: Mapping[str, Place], size: int) -> Tensor:
     rows = []
-    for name in names:
-        place = plan.places[name]
+    for name, place in places.items():
         for offset in range(0, place.size, size):
             count = min(size, place.size - offset)
             rows.append((layout.offsets[name] + offset, count, place.start + offset, place.parts, place.size))
-    return torch.tensor(rows, dtype=torch.int32).reshape(-1, 5)
+    return torch.tensor(rows, dtype=torch.int32)

@@ -124,6 +124,7 @@ class GraphEngine(Engine):
         """Return a slot for every client, or as many as the device's memory has room for."""
         wanted = min(len(rounds), MOST_SLOTS)
         if not self._slots:
+            self.workshop.compile_ahead()
             self._slots.append(Slot(self.workshop, self._record, MOST_URGENT))
         if wanted > 1 and self._room is None:
             self._room = slots_that_fit(self.workshop, self._slots[0], max(map(len, rounds[0].passes)))

@@ -5,11 +5,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fedfeast.engines.graphs.gradient_plan import GradientPlan
-from fedfeast.engines.graphs.kernels.normalisations import norm_gradient, normalise, sum_gradients
+from fedfeast.engines.graphs.kernels.normalisations import (
+    norm_gradient,
+    normalise,
+    pool,
+    pool_gradient,
+    sum_gradients,
+)
 from fedfeast.engines.graphs.kernels.products import Norm, convolve, input_gradient
 from fedfeast.engines.graphs.kernels.weight_gradients import weight_gradient
 from fedfeast.networks import Weights
@@ -101,7 +106,7 @@ class _Block(torch.autograd.Function):
         norm2 = layers.convolve_for(weights, f"{name}.conv2", f"{name}.norm2", hidden, 1)
         shortcut = None
         if f"{name}.shortcut" in weights:
-            pooled = F.avg_pool2d(features, stride, ceil_mode=True) if stride > 1 else features
+            pooled = pool(features, stride) if stride > 1 else features
             projected = layers.convolve_for(weights, f"{name}.shortcut", f"{name}.shortcut_norm", pooled, 1)
             shortcut = (pooled, projected)
             out = normalise(norm2, added_norm=projected)
@@ -142,10 +147,4 @@ def _shortcut_gradient(saved: _Saved, gradient: Tensor) -> Tensor:
     by_conv = norm_gradient(gradient, norm, saved.out, rectified=False)
     layers.store_weight_gradient(name, pooled, by_conv, 1, kernel=1)
     by_pooled = input_gradient(by_conv, saved.weights[name], pooled, 1, layers.counters)
-    if saved.stride == 1:
-        return by_pooled
-    window = [saved.stride, saved.stride]
-    spread: Tensor = torch.ops.aten.avg_pool2d_backward(
-        by_pooled, saved.features, window, window, [0, 0], True, True, None
-    )
-    return spread.contiguous(memory_format=torch.channels_last)
+    return by_pooled if saved.stride == 1 else pool_gradient(by_pooled, saved.features, saved.stride)

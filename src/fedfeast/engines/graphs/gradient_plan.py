@@ -11,7 +11,7 @@ from fedfeast.engines.graphs.tiles import Cut, weight_cut
 from fedfeast.networks import Network, Weights
 from fedfeast.networks.layers import Layers
 
-ALIGNMENT = 4  # elements: sixteen bytes of float32
+ALIGNMENT = 8  # elements: two vector loads of float32
 
 
 @dataclass(frozen=True)

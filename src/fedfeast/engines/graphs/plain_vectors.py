@@ -13,7 +13,7 @@ class Vectors(Protocol):
     """What happens to the flat vectors of clients between passes."""
 
     def gather(self, source: Tensor, blueprint: Blueprint, low: Tensor, full: Tensor) -> None:
-        """Copy an architecture's weights in, once rounded and once whole; pads become zero."""
+        """Copy an architecture's weights in: convolutions rounded, all others whole."""
         ...
 
     def add_gradients(self, gradient: Tensor, partials: Tensor, blueprint: Blueprint) -> None:
@@ -30,14 +30,13 @@ class Vectors(Protocol):
 
 
 class PlainVectors:
-    """The reference for kernels that do the same in one go."""
+    """The reference for kernels that do the same in one go; indices are of single positions."""
 
     def gather(self, source: Tensor, blueprint: Blueprint, low: Tensor, full: Tensor) -> None:
-        """Copy an architecture's weights in, once rounded and once whole; pads become zero."""
-        index = blueprint.index
-        values = torch.where(index >= 0, source[index.clamp(min=0).long()], 0)
-        low[: len(values)] = values
-        full[: len(values)] = values
+        """Copy an architecture's weights in: convolutions rounded, all others whole."""
+        values, rounded = source[blueprint.index.clamp(min=0).long()], blueprint.num_rounded
+        low[:rounded] = values[:rounded]
+        full[rounded : len(values)] = values[rounded:]
 
     def add_gradients(self, gradient: Tensor, partials: Tensor, blueprint: Blueprint) -> None:
         """Add up the partial gradients of a pass at their positions."""

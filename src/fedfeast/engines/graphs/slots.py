@@ -9,8 +9,9 @@ from torch import Tensor
 
 from fedfeast.data import Batch
 from fedfeast.data.round_batches import BatchRecord
+from fedfeast.engines.graphs.blueprint import CHUNK
 from fedfeast.engines.graphs.programs import Exchange, LossProgram, Memory, NetworkProgram
-from fedfeast.engines.graphs.streams import Mark, Stream, new_stream
+from fedfeast.engines.graphs.streams import Mark, Stream, current_stream, new_stream
 from fedfeast.engines.graphs.workshop import Shapes, Workshop
 from fedfeast.federation import Pass
 
@@ -51,6 +52,7 @@ class Lane:
         self.stream = new_stream(device, priority)
         self._networks: dict[Hashable, CapturedNetwork] = {}
         self._exchanges: dict[Shapes, Exchange] = {}
+        current_stream(device).finish()
         self._losses: dict[tuple[str, Shapes, Shapes], LossProgram] = {}
 
     def network(self, architecture: Hashable) -> CapturedNetwork:
@@ -113,8 +115,9 @@ class Lane:
 
     def _exchange(self, shapes: Shapes) -> Exchange:
         if shapes not in self._exchanges:
-            precision = self._workshop.precision
-            self._exchanges[shapes] = Exchange.of(shapes, precision.weights, self._workshop.device)
+            with self.stream.entered():
+                precision = self._workshop.precision
+                self._exchanges[shapes] = Exchange.of(shapes, precision.weights, self._workshop.device)
         return self._exchanges[shapes]
 
 
@@ -124,12 +127,14 @@ class Slot:
     def __init__(self, workshop: Workshop, record: BatchRecord, priority: int) -> None:
         self._workshop, self._priority = workshop, priority
         size, precision, device = workshop.method.network.layout.size, workshop.precision, workshop.device
+        size += -size % CHUNK  # the last chunk may reach beyond the last tensor
         self.weights = torch.zeros(size, dtype=precision.weights, device=device)
         self._gradient = torch.zeros(size, dtype=precision.weights, device=device)
         self._record = torch.zeros(record.num_bytes, dtype=torch.uint8, device=device)
         self._batch = record.batch(self._record)
         self.stream = new_stream(device, priority)
         self.lanes: list[Lane] = []
+        current_stream(device).finish()  # the zeros are there before any other stream looks
 
     @property
     def num_bytes(self) -> int:
@@ -139,7 +144,7 @@ class Slot:
     def load(self, flat: Tensor) -> None:
         """Take in the global vector; only what the client was routed is ever read of it."""
         with self.stream.entered():
-            self.weights.copy_(flat)
+            self.weights[: len(flat)].copy_(flat)
 
     def step(self, passes: Sequence[Pass], record: Tensor, active: Tensor, learning_rate: float) -> None:
         """Run the passes of a local step side by side, then update the weights."""

@@ -24,6 +24,10 @@ class Stream(Protocol):
         """Let later work here wait until all work before the marks is done."""
         ...
 
+    def finish(self) -> None:
+        """Wait until all work given so far is done."""
+        ...
+
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         """Return a function that does the work again, from the same memory to the same memory."""
         ...
@@ -42,6 +46,9 @@ class InOrder:
 
     def wait_for(self, *marks: Mark) -> None:
         """Nothing runs out of order."""
+
+    def finish(self) -> None:
+        """Nothing is left to wait for."""
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         """Return the work itself."""
@@ -69,6 +76,10 @@ class CudaStream:
         for mark in marks:
             if mark is not None:
                 self.queue.wait_event(mark)
+
+    def finish(self) -> None:
+        """Wait until all work given so far is done."""
+        self.queue.synchronize()
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         """Capture the work as a graph; return its replay."""

@@ -1,5 +1,6 @@
 """What all lanes of an engine share: the method, the precision, and a blueprint of every architecture seen."""
 
+import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -8,9 +9,16 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from fedfeast.engines.graphs.blueprint import Blueprint, active_positions, make_blueprint, passive_positions
+from fedfeast.engines.graphs.blueprint import (
+    Blueprint,
+    active_positions,
+    chunk_of,
+    make_blueprint,
+    passive_positions,
+)
 from fedfeast.engines.graphs.gradient_plan import GradientPlan, plan_gradients, plan_whole_gradients
 from fedfeast.engines.graphs.plain_vectors import PlainVectors, Vectors
+from fedfeast.engines.graphs.streams import current_stream
 from fedfeast.federation import Assignment, LocalSgd, Method
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -45,36 +53,55 @@ class Workshop:
             return PlainVectors()
         from fedfeast.engines.graphs.kernels.vectors import TritonVectors
 
-        return TritonVectors()
+        return TritonVectors(self.chunk)
+
+    @cached_property
+    def chunk(self) -> int:
+        """How many neighbouring positions an index entry stands for."""
+        network = self.method.network
+        return chunk_of(network.layout, [network.shapes(one) for one in self.architectures]) if self.fused else 1
 
     @cached_property
     def compact_size(self) -> int:
         """The longest compact vector of any architecture served."""
-        return max(self.blueprint(architecture).layout.size for architecture in self._architectures)
+        return max(self.blueprint(architecture).index.numel() * self.chunk for architecture in self.architectures)
 
     @cached_property
     def gradient_size(self) -> int:
         """The longest gradient buffer of any architecture served."""
-        return max(self.blueprint(architecture).plan.size for architecture in self._architectures)
+        return max(self.blueprint(architecture).plan.size for architecture in self.architectures)
 
     @property
     def largest(self) -> Hashable:
         """The architecture with the most multiply-accumulates."""
         return max(self.method.operating_points(), key=lambda point: point.macs).architecture
 
+    def compile_ahead(self) -> None:
+        """Compile all kernels at once where kernels are used; one by one they would take a minute."""
+        started = time.perf_counter()
+        if self.fused and self.device.type == "cuda":
+            from fedfeast.engines.graphs.kernels.compiling import compile_ahead
+
+            compile_ahead(self)
+        self.capture_seconds += time.perf_counter() - started
+
     def blueprint(self, architecture: Hashable) -> Blueprint:
         """Return the blueprint of an architecture."""
         if architecture not in self._blueprints:
             plan = self._plan(architecture)
-            self._blueprints[architecture] = make_blueprint(self.method.network, architecture, plan, self.device)
+            network = self.method.network
+            self._blueprints[architecture] = make_blueprint(network, architecture, plan, self.chunk, self.device)
+            current_stream(self.device).finish()  # other streams will read it without asking
         return self._blueprints[architecture]
 
     def positions(self, assignment: Assignment) -> tuple[Tensor, Tensor]:
         """Return the positions that a client trains, and those that it received but that only decay."""
         key = (assignment.architectures, id(assignment.slice_map))
         if key not in self._positions:
-            active = active_positions(self.method.network, assignment.architectures, self.device)
-            passive = passive_positions(assignment.slice_map, active)
+            network, architectures = self.method.network, assignment.architectures
+            active = active_positions(network, architectures, self.chunk, self.device)
+            passive = passive_positions(assignment.slice_map, active, self.chunk)
+            current_stream(self.device).finish()
             # The map itself is kept so that its id stays its own.
             self._positions[key] = (active, passive, assignment.slice_map)
         return self._positions[key][:2]
@@ -84,8 +111,9 @@ class Workshop:
             return plan_gradients(self.method.network, architecture, self.image_shape)
         return plan_whole_gradients(self.method.network, architecture)
 
-    @property
-    def _architectures(self) -> Sequence[Hashable]:
+    @cached_property
+    def architectures(self) -> Sequence[Hashable]:
+        """Every architecture that the method serves."""
         return [point.architecture for point in self.method.operating_points()]
 
     @cached_property

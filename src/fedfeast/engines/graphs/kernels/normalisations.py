@@ -4,11 +4,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from fedfeast.engines.graphs.kernels.launching import launch
 from fedfeast.engines.graphs.kernels.products import Norm, empty_features
-from fedfeast.engines.graphs.kernels.reductions import GROUP_ROWS, empty_partials, sum_over_programs
+from fedfeast.engines.graphs.kernels.reductions import empty_partials, sum_over_programs
 from fedfeast.engines.graphs.tiles import power_of_two, vector_of
 
 ELEMENTS = 4096  # of a tile
+GROUP = 32  # partial sums that one program adds up at once
 PROGRAMS = 264  # that share a sum over all pixels: two for each multiprocessor of a large device
 
 
@@ -166,8 +168,8 @@ def normalise(norm: Norm, added: Tensor | None = None, added_norm: Norm | None =
     extra = other.features if added is None else added
     out = empty_features(features.shape, features)
     rows, columns, grid = _tiles(features)
-    _normalise[grid](
-        features, statistics.mean, statistics.inverse_deviation, norm.scale, norm.shift,
+    launch(
+        _normalise, grid, features, statistics.mean, statistics.inverse_deviation, norm.scale, norm.shift,
         extra, other.statistics.mean, other.statistics.inverse_deviation, other.scale, other.shift,
         out, _pixels(features), features.shape[1], VECTOR=vector_of(features.shape[1]),
         ADD=added is not None or added_norm is not None, NORMALISE_ADDED=added_norm is not None,
@@ -182,12 +184,12 @@ def sum_gradients(gradient: Tensor, norm: Norm, counters: Tensor, out: Tensor | 
     channels, num_pixels = features.shape[1], _pixels(features)
     rows, columns, grid = _tiles(features)
     parts = min(max(1, PROGRAMS // grid[1]), triton.cdiv(num_pixels, rows))
-    partials = empty_partials(parts, channels, features)
-    _sum_gradients[(parts, grid[1])](
-        gradient, gradient if out is None else out, features,
+    partials = empty_partials(parts, channels, features, GROUP)
+    launch(
+        _sum_gradients, (parts, grid[1]), gradient, gradient if out is None else out, features,
         statistics.mean, statistics.inverse_deviation, norm.scale, norm.shift, partials[0], partials[1], counters,
         norm.scale_gradient, norm.shift_gradient, num_pixels, channels, triton.cdiv(num_pixels, parts),
-        VECTOR=vector_of(channels), MASKED=out is not None, RECTIFIED=rectified, GROUP=GROUP_ROWS,
+        VECTOR=vector_of(channels), MASKED=out is not None, RECTIFIED=rectified, GROUP=GROUP,
         ROWS=rows, COLUMNS=columns,
     )  # fmt: skip
 
@@ -200,13 +202,87 @@ def norm_gradient(gradient: Tensor, norm: Norm, out: Tensor | None, rectified: b
     features, statistics = norm.features, norm.statistics
     result = empty_features(features.shape, features)
     rows, columns, grid = _tiles(features)
-    _norm_gradient[grid](
-        gradient, gradient if out is None else out, features,
+    launch(
+        _norm_gradient, grid, gradient, gradient if out is None else out, features,
         statistics.mean, statistics.inverse_deviation, norm.scale, norm.shift,
         norm.scale_gradient, norm.shift_gradient, result, _pixels(features), features.shape[1],
         VECTOR=vector_of(features.shape[1]), MASKED=out is not None, RECTIFIED=rectified, ROWS=rows, COLUMNS=columns,
     )  # fmt: skip
     return result
+
+
+@triton.jit(do_not_specialize=["num_pixels", "height", "width", "height_out", "width_out", "num_channels"])
+def _pool(
+    features,
+    out,
+    num_pixels,
+    height,
+    width,
+    height_out,
+    width_out,
+    num_channels,
+    VECTOR: tl.constexpr,
+    STRIDE: tl.constexpr,
+    BACKWARD: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    # Forward a program writes pooled pixels; backward, with gradients for features, pixels of the input.
+    pixel = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    channel = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    is_channel = tl.max_constancy(channel < num_channels, VECTOR)
+    own_width = width if BACKWARD else width_out
+    own_height = height if BACKWARD else height_out
+    image = pixel // (own_width * own_height)
+    row = (pixel // own_width) % own_height
+    column = pixel % own_width
+    window_row = row // STRIDE if BACKWARD else row
+    window_column = column // STRIDE if BACKWARD else column
+    # A window that reaches over the edge is the mean of what it holds.
+    rows_held = tl.minimum(height - window_row * STRIDE, STRIDE)
+    columns_held = tl.minimum(width - window_column * STRIDE, STRIDE)
+    share = 1.0 / (rows_held * columns_held).to(tl.float32)
+    if BACKWARD:
+        source = ((image * height_out + window_row) * width_out + window_column) * num_channels
+        is_source = (pixel < num_pixels)[:, None] & is_channel[None, :]
+        source = tl.multiple_of(source, VECTOR)[:, None] + channel[None, :]
+        values = tl.load(features + source, mask=is_source, other=0.0).to(tl.float32)
+    else:
+        values = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+        for i in tl.static_range(STRIDE):
+            for j in tl.static_range(STRIDE):
+                source = ((image * height + row * STRIDE + i) * width + column * STRIDE + j) * num_channels
+                is_held = (pixel < num_pixels) & (i < rows_held) & (j < columns_held)
+                source = tl.multiple_of(source, VECTOR)[:, None] + channel[None, :]
+                values += tl.load(features + source, mask=is_held[:, None] & is_channel[None, :], other=0.0).to(
+                    tl.float32
+                )
+    place = tl.multiple_of(pixel * num_channels, VECTOR)[:, None] + channel[None, :]
+    is_place = (pixel < num_pixels)[:, None] & is_channel[None, :]
+    tl.store(out + place, (values * share[:, None]).to(out.dtype.element_ty), mask=is_place)
+
+
+def pool(features: Tensor, stride: int) -> Tensor:
+    """Return the means over windows of stride x stride pixels; windows at the edge may be smaller."""
+    batch, channels, height, width = features.shape
+    out = empty_features((batch, channels, -(-height // stride), -(-width // stride)), features)
+    _launch_pool(features, out, features, out, stride, backward=False)
+    return out
+
+
+def pool_gradient(gradient: Tensor, features: Tensor, stride: int) -> Tensor:
+    """Return the gradient by the input of ``pool``."""
+    out = empty_features(features.shape, features)
+    _launch_pool(gradient, out, features, gradient, stride, backward=True)
+    return out
+
+
+def _launch_pool(source: Tensor, out: Tensor, whole: Tensor, pooled: Tensor, stride: int, backward: bool) -> None:
+    rows, columns, grid = _tiles(out)
+    launch(
+        _pool, grid, source, out, _pixels(out), *whole.shape[2:], *pooled.shape[2:], out.shape[1],
+        VECTOR=vector_of(out.shape[1]), STRIDE=stride, BACKWARD=backward, ROWS=rows, COLUMNS=columns,
+    )  # fmt: skip
 
 
 def _pixels(features: Tensor) -> int:
@@ -215,6 +291,6 @@ def _pixels(features: Tensor) -> int:
 
 def _tiles(features: Tensor) -> tuple[int, int, tuple[int, int]]:
     """Return rows and columns of a tile, and the grid of tiles."""
-    columns = power_of_two(features.shape[1], 8, 64)
+    columns = power_of_two(features.shape[1], 8, 128)
     rows = ELEMENTS // columns
     return rows, columns, (triton.cdiv(_pixels(features), rows), triton.cdiv(features.shape[1], columns))

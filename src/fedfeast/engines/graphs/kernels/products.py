@@ -13,14 +13,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from fedfeast.engines.graphs.kernels.launching import divide, launch, magic_of
 from fedfeast.engines.graphs.kernels.reductions import (
-    GROUP_ROWS,
     STATISTICS_COUNTERS,
     empty_partials,
     sum_over_programs,
     sum_over_splits,
 )
 from fedfeast.engines.graphs.tiles import Tiles, product_tiles, vector_of
+
+GROUP = 64  # partial sums that one program adds up at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +56,9 @@ def _gathered_product(
     width_out,
     incoming,
     outgoing,
+    width_magic,
+    height_magic,
+    incoming_magic,
     pixel,
     channel,
     is_channel,
@@ -70,16 +75,17 @@ def _gathered_product(
 ):
     """Return the sum over taps and incoming channels of gathered pixels times weights, or this program's share."""
     taps: tl.constexpr = KERNEL * KERNEL
-    column = (pixel % width_out) * STRIDE - KERNEL // 2
-    row = ((pixel // width_out) % height_out) * STRIDE - KERNEL // 2
-    image = pixel // (width_out * height_out)
-    bits = tl.zeros_like(pixel)  # one per tap: whether it lies on a pixel of the image
-    for corner in tl.static_range(taps):
-        tap_row = row + corner // KERNEL
-        tap_column = column + corner % KERNEL
-        inside = (tap_row >= 0) & (tap_row < height) & (tap_column >= 0) & (tap_column < width)
-        bits = bits | (inside.to(tl.int32) << corner)
-    bits = tl.where(pixel < num_pixels, bits, 0)
+    line = divide(pixel, width_out, width_magic)
+    image = divide(line, height_out, height_magic)
+    row = (line - image * height_out) * STRIDE - KERNEL // 2
+    column = (pixel - line * width_out) * STRIDE - KERNEL // 2
+    # One bit per tap: whether it lies on a pixel of the image.
+    row_bits = tl.zeros_like(pixel)
+    column_bits = tl.zeros_like(pixel)
+    for i in tl.static_range(KERNEL):
+        row_bits = row_bits | (((row + i >= 0) & (row + i < height)).to(tl.int32) << (i * KERNEL))
+        column_bits = column_bits | (((column + i >= 0) & (column + i < width)).to(tl.int32) << i)
+    bits = tl.where(pixel < num_pixels, row_bits * column_bits, 0)
     base = tl.multiple_of(((image * height + row) * width + column) * incoming, IN_VECTOR)
     depth = taps * incoming
     first = 0
@@ -91,8 +97,9 @@ def _gathered_product(
     products = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     for start in range(first, end, DEPTH):
         k = tl.max_contiguous(tl.multiple_of(start + tl.arange(0, DEPTH), IN_VECTOR), IN_VECTOR)
-        tap = tl.max_constancy(k // incoming, IN_VECTOR)
-        k_channel = k % incoming
+        quotient = divide(k, incoming, incoming_magic)
+        tap = tl.max_constancy(quotient, IN_VECTOR)
+        k_channel = k - quotient * incoming
         offset = ((tap // KERNEL) * width + tap % KERNEL) * incoming + k_channel
         offset = tl.max_contiguous(tl.multiple_of(offset, IN_VECTOR), IN_VECTOR)
         on_image = ((bits[:, None] >> tap[None, :]) & 1) != 0
@@ -109,7 +116,20 @@ def _gathered_product(
     return products
 
 
-@triton.jit(do_not_specialize=["num_pixels", "height", "width", "height_out", "width_out", "incoming", "outgoing"])
+@triton.jit(
+    do_not_specialize=[
+        "num_pixels",
+        "height",
+        "width",
+        "height_out",
+        "width_out",
+        "incoming",
+        "outgoing",
+        "width_magic",
+        "height_magic",
+        "incoming_magic",
+    ]
+)
 def _convolve(
     features,
     weights,
@@ -128,6 +148,9 @@ def _convolve(
     width_out,
     incoming,
     outgoing,
+    width_magic,
+    height_magic,
+    incoming_magic,
     PRECISION: tl.constexpr,
     STRIDE: tl.constexpr,
     KERNEL: tl.constexpr,
@@ -144,7 +167,7 @@ def _convolve(
     is_channel = tl.max_constancy(channel < outgoing, OUT_VECTOR)
     products = _gathered_product(
         features, weights, num_pixels, height, width, height_out, width_out, incoming, outgoing,
-        pixel, channel, is_channel,
+        width_magic, height_magic, incoming_magic, pixel, channel, is_channel,
         PRECISION, False, STRIDE, KERNEL, IN_VECTOR, OUT_VECTOR, SPLIT, ROWS, COLUMNS, DEPTH,
     )  # fmt: skip
     place = tl.multiple_of(pixel * outgoing, OUT_VECTOR)[:, None] + channel[None, :]
@@ -169,7 +192,18 @@ def _convolve(
             tl.store(inverse_deviation + channel, tl.rsqrt(variance + epsilon), mask=is_channel)
 
 
-@triton.jit(do_not_specialize=["num_pixels", "height", "width", "incoming", "outgoing"])
+@triton.jit(
+    do_not_specialize=[
+        "num_pixels",
+        "height",
+        "width",
+        "incoming",
+        "outgoing",
+        "width_magic",
+        "height_magic",
+        "incoming_magic",
+    ]
+)
 def _input_gradient(
     gradient,
     weights,
@@ -192,6 +226,9 @@ def _input_gradient(
     width,
     incoming,
     outgoing,
+    width_magic,
+    height_magic,
+    incoming_magic,
     PRECISION: tl.constexpr,
     KERNEL: tl.constexpr,
     IN_VECTOR: tl.constexpr,
@@ -211,7 +248,7 @@ def _input_gradient(
     is_channel = tl.max_constancy(channel < outgoing, OUT_VECTOR)
     products = _gathered_product(
         gradient, weights, num_pixels, height, width, height, width, incoming, outgoing,
-        pixel, channel, is_channel,
+        width_magic, height_magic, incoming_magic, pixel, channel, is_channel,
         PRECISION, True, 1, KERNEL, IN_VECTOR, OUT_VECTOR, SPLIT, ROWS, COLUMNS, DEPTH,
     )  # fmt: skip
     place = tl.multiple_of(pixel * outgoing, OUT_VECTOR)[:, None] + channel[None, :]
@@ -262,15 +299,16 @@ def convolve(
     tiles = tiles or product_tiles(num_pixels, kernel * kernel * incoming, outgoing)
     grid = (triton.cdiv(num_pixels, tiles.rows), triton.cdiv(outgoing, tiles.columns), tiles.splits)
     out = empty_features((batch, outgoing, height_out, width_out), features)
-    partials = empty_partials(grid[0], outgoing, features)
+    partials = empty_partials(grid[0], outgoing, features, GROUP)
     statistics = torch.empty(2, outgoing, dtype=torch.float32, device=features.device)
-    _convolve[grid](
-        features, weight, out, _workspace(tiles, out), partials[0], partials[1], counters,
+    launch(
+        _convolve, grid, features, weight, out, _workspace(tiles, out), partials[0], partials[1], counters,
         statistics[0], statistics[1], epsilon,
         num_pixels, height, width, height_out, width_out, incoming, outgoing,
+        magic_of(width_out), magic_of(height_out), magic_of(incoming),
         PRECISION=precision_of(features), STRIDE=stride, KERNEL=kernel,
         IN_VECTOR=vector_of(incoming), OUT_VECTOR=vector_of(outgoing),
-        SPLIT=tiles.splits > 1, GROUP=GROUP_ROWS, **tiles.options(),
+        SPLIT=tiles.splits > 1, GROUP=GROUP, **tiles.options(),
     )  # fmt: skip
     return out, Statistics(statistics[0], statistics[1])
 
@@ -299,9 +337,9 @@ def input_gradient(
     grid = (triton.cdiv(num_pixels, tiles.rows), triton.cdiv(channels, tiles.columns), tiles.splits)
     out = empty_features((batch, channels, height, width), gradient)
     nothing = out  # stands for tensors that the kernel does not touch
-    partials = empty_partials(grid[0], channels, gradient) if norm else (out, out)
-    _input_gradient[grid](
-        gradient, weight, out, _workspace(tiles, out),
+    partials = empty_partials(grid[0], channels, gradient, GROUP) if norm else (out, out)
+    launch(
+        _input_gradient, grid, gradient, weight, out, _workspace(tiles, out),
         nothing if added is None else added, nothing if added_where is None else added_where,
         norm.features if norm else nothing,
         norm.statistics.mean if norm else nothing, norm.statistics.inverse_deviation if norm else nothing,
@@ -309,9 +347,10 @@ def input_gradient(
         partials[0], partials[1], counters,
         norm.scale_gradient if norm else nothing, norm.shift_gradient if norm else nothing,
         num_pixels, height, width, gradient.shape[1], channels,
+        magic_of(width), magic_of(height), magic_of(gradient.shape[1]),
         PRECISION=precision_of(gradient), KERNEL=kernel,
         IN_VECTOR=vector_of(gradient.shape[1]), OUT_VECTOR=vector_of(channels),
-        SPLIT=tiles.splits > 1, GROUP=GROUP_ROWS,
+        SPLIT=tiles.splits > 1, GROUP=GROUP,
         ADD=added is not None, ADD_SOMEWHERE=added_where is not None, RECTIFIED_NORM=norm is not None,
         **tiles.options(),
     )  # fmt: skip

@@ -7,7 +7,6 @@ from torch import Tensor
 
 COUNTERS = 65536  # zeros that launches on one stream share; each leaves them as it found them
 STATISTICS_COUNTERS = tl.constexpr(4096)  # the first of them count programs that share a column, the rest a tile
-GROUP_ROWS = 64  # partial sums that one program adds up at once
 
 
 def zero_counters(device: torch.device | str) -> Tensor:
@@ -15,9 +14,9 @@ def zero_counters(device: torch.device | str) -> Tensor:
     return torch.zeros(COUNTERS, dtype=torch.int32, device=device)
 
 
-def empty_partials(num_rows: int, channels: int, like: Tensor) -> Tensor:
+def empty_partials(num_rows: int, channels: int, like: Tensor, group: int) -> Tensor:
     """Return room for two arrays of partial sums, a row for each program and each group of them."""
-    rows = num_rows + triton.cdiv(num_rows, GROUP_ROWS)
+    rows = num_rows + triton.cdiv(num_rows, group)
     return torch.empty(2, rows, channels, dtype=torch.float32, device=like.device)
 
 

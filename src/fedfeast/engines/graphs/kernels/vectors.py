@@ -6,100 +6,142 @@ import triton.language as tl
 from torch import Tensor
 
 from fedfeast.engines.graphs.blueprint import Blueprint
+from fedfeast.engines.graphs.kernels.launching import launch
 from fedfeast.federation import LocalSgd
 
 BLOCK = 1024  # positions that a program works on
 NORM_PROGRAMS = 512  # that share the sum of squares; a power of two
 
 
-@triton.jit(do_not_specialize=["size"])
-def _gather(source, index, low, full, size, SIZE: tl.constexpr):
-    i = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
-    position = tl.load(index + i, mask=i < size, other=-1)
-    values = tl.load(source + position, mask=position >= 0, other=0.0)
-    tl.store(low + i, values.to(low.dtype.element_ty), mask=i < size)
-    tl.store(full + i, values, mask=i < size)
+@triton.jit
+def _routed(index, first, num_chunks, CHUNK: tl.constexpr, SIZE: tl.constexpr):
+    """Return the positions (chunks, positions in a chunk) that a part of an index names, negative outside it."""
+    i = first + tl.arange(0, SIZE // CHUNK)
+    chunk = tl.load(index + i, mask=i < num_chunks, other=-1)
+    return tl.multiple_of(chunk * CHUNK, CHUNK)[:, None] + tl.arange(0, CHUNK)[None, :], (chunk >= 0)[:, None]
+
+
+@triton.jit(do_not_specialize=["num_chunks", "num_rounded"])
+def _gather(source, index, low, full, num_chunks, num_rounded, CHUNK: tl.constexpr, SIZE: tl.constexpr):
+    first = tl.program_id(0) * (SIZE // CHUNK)
+    position, is_routed = _routed(index, first, num_chunks, CHUNK, SIZE)
+    values = tl.load(source + position, mask=is_routed, other=0.0)
+    chunk = first + tl.arange(0, SIZE // CHUNK)
+    place = (chunk * CHUNK)[:, None] + tl.arange(0, CHUNK)[None, :]
+    is_rounded = (chunk * CHUNK < num_rounded)[:, None]
+    tl.store(low + place, values.to(low.dtype.element_ty), mask=is_routed & is_rounded)
+    tl.store(full + place, values, mask=is_routed & ~is_rounded)
 
 
 @triton.jit
-def _add_gradients(gradient, partials, index, table, SIZE: tl.constexpr, PARTS: tl.constexpr):
+def _add_gradients(gradient, partials, index, table, CHUNK: tl.constexpr, SIZE: tl.constexpr, PARTS: tl.constexpr):
     row = table + tl.program_id(0) * 5
     start, count = tl.load(row), tl.load(row + 1)
     partial_start, parts, part_size = tl.load(row + 2), tl.load(row + 3), tl.load(row + 4)
-    i = tl.arange(0, SIZE)
-    position = tl.load(index + start + i, mask=i < count, other=-1)
-    total = tl.zeros((SIZE,), dtype=tl.float32)
+    chunk = tl.arange(0, SIZE // CHUNK)
+    i = (chunk * CHUNK)[:, None] + tl.arange(0, CHUNK)[None, :]
+    is_here = i < count
+    # A tensor starts at a chunk, so that a program never shares one with another.
+    position = tl.load(index + start // CHUNK + chunk, mask=chunk * CHUNK < count, other=0)
+    position = tl.multiple_of(position * CHUNK, CHUNK)[:, None] + tl.arange(0, CHUNK)[None, :]
+    total = tl.zeros((SIZE // CHUNK, CHUNK), dtype=tl.float32)
     for first in range(0, parts, PARTS):
         part = first + tl.arange(0, PARTS)
-        inside = (part < parts)[:, None] & (i < count)[None, :]
-        some = tl.load(partials + partial_start + part[:, None] * part_size + i[None, :], mask=inside, other=0.0)
+        place = partial_start + part[:, None, None] * part_size + i[None, :, :]
+        some = tl.load(partials + place, mask=(part < parts)[:, None, None] & is_here[None, :, :], other=0.0)
         total += tl.sum(some, axis=0)
-    before = tl.load(gradient + position, mask=position >= 0, other=0.0)
-    tl.store(gradient + position, before + total, mask=position >= 0)
+    before = tl.load(gradient + position, mask=is_here, other=0.0)
+    tl.store(gradient + position, before + total, mask=is_here)
 
 
-@triton.jit(do_not_specialize=["size"])
-def _square_sums(gradient, index, out, size, SIZE: tl.constexpr):
-    total = tl.zeros((SIZE,), dtype=tl.float32)
-    for start in range(tl.program_id(0) * SIZE, size, tl.num_programs(0) * SIZE):
-        i = start + tl.arange(0, SIZE)
-        position = tl.load(index + i, mask=i < size, other=0)
-        values = tl.load(gradient + position, mask=i < size, other=0.0)
+@triton.jit(do_not_specialize=["num_chunks"])
+def _square_sums(gradient, index, out, num_chunks, CHUNK: tl.constexpr, SIZE: tl.constexpr):
+    total = tl.zeros((SIZE // CHUNK, CHUNK), dtype=tl.float32)
+    at_once: tl.constexpr = SIZE // CHUNK
+    for first in range(tl.program_id(0) * at_once, num_chunks, tl.num_programs(0) * at_once):
+        position, is_routed = _routed(index, first, num_chunks, CHUNK, SIZE)
+        values = tl.load(gradient + position, mask=is_routed, other=0.0)
         total += values * values
-    tl.store(out + tl.program_id(0), tl.sum(total, axis=0))
+    tl.store(out + tl.program_id(0), tl.sum(tl.sum(total, axis=1), axis=0))
 
 
-@triton.jit(do_not_specialize=["size"])
-def _step(weights, gradient, index, square_sums, rate, decay, clip_norm, size, SUMS: tl.constexpr, SIZE: tl.constexpr):
+@triton.jit(do_not_specialize=["num_chunks"])
+def _step(
+    weights,
+    gradient,
+    index,
+    square_sums,
+    rate,
+    decay,
+    clip_norm,
+    num_chunks,
+    SUMS: tl.constexpr,
+    CHUNK: tl.constexpr,
+    SIZE: tl.constexpr,
+):
     norm = tl.sqrt(tl.sum(tl.load(square_sums + tl.arange(0, SUMS)), axis=0))
     scale = rate * tl.minimum(clip_norm / (norm + 1e-6), 1.0)
-    i = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
-    position = tl.load(index + i, mask=i < size, other=0)
-    values = tl.load(weights + position, mask=i < size, other=0.0)
-    slope = tl.load(gradient + position, mask=i < size, other=0.0)
-    tl.store(weights + position, values * decay - scale * slope, mask=i < size)
-    tl.store(gradient + position, tl.zeros_like(slope), mask=i < size)
+    position, is_routed = _routed(index, tl.program_id(0) * (SIZE // CHUNK), num_chunks, CHUNK, SIZE)
+    values = tl.load(weights + position, mask=is_routed, other=0.0)
+    slope = tl.load(gradient + position, mask=is_routed, other=0.0)
+    tl.store(weights + position, values * decay - scale * slope, mask=is_routed)
+    tl.store(gradient + position, tl.zeros_like(slope), mask=is_routed)
 
 
-@triton.jit(do_not_specialize=["size"])
-def _accumulate(sums, weights, source, index, weight, factor, size, SIZE: tl.constexpr):
-    i = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
-    position = tl.load(index + i, mask=i < size, other=0)
-    values = tl.load(source + position, mask=i < size, other=0.0).to(tl.float64) * factor
-    before = tl.load(sums + position, mask=i < size, other=0.0)
-    tl.store(sums + position, before + weight * values, mask=i < size)
-    before = tl.load(weights + position, mask=i < size, other=0.0)
-    tl.store(weights + position, before + weight, mask=i < size)
+@triton.jit(do_not_specialize=["num_chunks", "size"])
+def _accumulate(
+    sums, weights, source, index, weight, factor, num_chunks, size, CHUNK: tl.constexpr, SIZE: tl.constexpr
+):
+    position, is_routed = _routed(index, tl.program_id(0) * (SIZE // CHUNK), num_chunks, CHUNK, SIZE)
+    is_inside = is_routed & (position < size)
+    values = tl.load(source + position, mask=is_inside, other=0.0).to(tl.float64) * factor
+    before = tl.load(sums + position, mask=is_inside, other=0.0)
+    tl.store(sums + position, before + weight * values, mask=is_inside)
+    before = tl.load(weights + position, mask=is_inside, other=0.0)
+    tl.store(weights + position, before + weight, mask=is_inside)
 
 
 class TritonVectors:
-    """The fused form of ``PlainVectors``."""
+    """The fused form of ``PlainVectors``, for indices of single positions or of chunks."""
+
+    def __init__(self, chunk: int) -> None:
+        self._chunk = chunk
 
     def gather(self, source: Tensor, blueprint: Blueprint, low: Tensor, full: Tensor) -> None:
-        """Copy an architecture's weights in, once rounded and once whole; pads become zero."""
-        size = blueprint.index.numel()
-        _gather[(triton.cdiv(size, BLOCK),)](source, blueprint.index, low, full, size, SIZE=BLOCK)
+        """Copy an architecture's weights in: convolutions rounded, all others whole."""
+        chunks = blueprint.index.numel()
+        launch(
+            _gather, self._grid(chunks), source, blueprint.index, low, full, chunks, blueprint.num_rounded,
+            CHUNK=self._chunk, SIZE=BLOCK,
+        )  # fmt: skip
 
     def add_gradients(self, gradient: Tensor, partials: Tensor, blueprint: Blueprint) -> None:
         """Add up the partial gradients of a pass at their positions."""
         for table in blueprint.tables:
-            _add_gradients[(len(table.rows),)](
-                gradient, partials, blueprint.index, table.rows, SIZE=table.size, PARTS=table.parts_at_once
-            )
+            launch(
+                _add_gradients, (len(table.rows),), gradient, partials, blueprint.index, table.rows,
+                CHUNK=self._chunk, SIZE=table.size, PARTS=table.parts_at_once,
+            )  # fmt: skip
 
     def step(self, weights: Tensor, gradient: Tensor, index: Tensor, sgd: LocalSgd, rate: float) -> None:
         """Clip, decay and step at the indexed positions; the gradient is zero afterwards."""
         sums = torch.empty(NORM_PROGRAMS, dtype=torch.float32, device=weights.device)
-        size = index.numel()
-        _square_sums[(NORM_PROGRAMS,)](gradient, index, sums, size, SIZE=BLOCK)
-        _step[(triton.cdiv(size, BLOCK),)](
-            weights, gradient, index, sums, rate, 1.0 - rate * sgd.weight_decay, sgd.clip_norm, size,
-            SUMS=NORM_PROGRAMS, SIZE=BLOCK,
+        chunks = index.numel()
+        launch(_square_sums, (NORM_PROGRAMS,), gradient, index, sums, chunks, CHUNK=self._chunk, SIZE=BLOCK)
+        launch(
+            _step, self._grid(chunks), weights, gradient, index, sums,
+            rate, 1.0 - rate * sgd.weight_decay, sgd.clip_norm, chunks,
+            SUMS=NORM_PROGRAMS, CHUNK=self._chunk, SIZE=BLOCK,
         )  # fmt: skip
 
     def accumulate(self, totals: Tensor, source: Tensor, index: Tensor, weight: float, factor: float) -> None:
         """Add weight * factor * source to the sums and weight to the weights, at the indexed positions."""
-        size = index.numel()
-        if size:
-            grid = (triton.cdiv(size, BLOCK),)
-            _accumulate[grid](totals[0], totals[1], source, index, weight, factor, size, SIZE=BLOCK)
+        chunks = index.numel()
+        if chunks:
+            launch(
+                _accumulate, self._grid(chunks), totals[0], totals[1], source, index, float(weight), factor,
+                chunks, totals.shape[1], CHUNK=self._chunk, SIZE=BLOCK,
+            )  # fmt: skip
+
+    def _grid(self, chunks: int) -> tuple[int]:
+        return (triton.cdiv(chunks * self._chunk, BLOCK),)

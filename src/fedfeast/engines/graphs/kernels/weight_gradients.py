@@ -5,11 +5,21 @@ import triton.language as tl
 from torch import Tensor
 
 from fedfeast.engines.graphs.kernels.geometry import geometry_of
+from fedfeast.engines.graphs.kernels.launching import divide, launch, magic_of
 from fedfeast.engines.graphs.kernels.products import precision_of
 from fedfeast.engines.graphs.tiles import Cut, vector_of
 
 
-@triton.jit(do_not_specialize=["num_pixels", "pixels_a_part", "shifted_width", "plain_channels", "shifted_channels"])
+@triton.jit(
+    do_not_specialize=[
+        "num_pixels",
+        "pixels_a_part",
+        "shifted_width",
+        "plain_channels",
+        "shifted_channels",
+        "channels_magic",
+    ]
+)
 def _weight_gradient(
     plain,
     shifted,
@@ -21,6 +31,7 @@ def _weight_gradient(
     shifted_width,
     plain_channels,
     shifted_channels,
+    channels_magic,
     PRECISION: tl.constexpr,
     KERNEL: tl.constexpr,
     SHIFTS_INPUT: tl.constexpr,
@@ -35,8 +46,9 @@ def _weight_gradient(
     n = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
     taps: tl.constexpr = KERNEL * KERNEL
     is_m = tl.max_constancy(m < plain_channels, PLAIN_VECTOR)
-    tap = tl.max_constancy(n // shifted_channels, SHIFTED_VECTOR)  # beyond the last tap no bit is set
-    n_channel = n % shifted_channels
+    quotient = divide(n, shifted_channels, channels_magic)
+    tap = tl.max_constancy(tl.minimum(quotient, 31), SHIFTED_VECTOR)  # beyond the last tap no bit is set
+    n_channel = n - quotient * shifted_channels
     offset = ((tap // KERNEL) * shifted_width + tap % KERNEL) * shifted_channels + n_channel
     offset = tl.max_contiguous(tl.multiple_of(offset, SHIFTED_VECTOR), SHIFTED_VECTOR)
     products = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
@@ -72,9 +84,10 @@ def weight_gradient(features: Tensor, gradient: Tensor, stride: int, kernel: int
         triton.cdiv(plain_channels, tiles.rows),
         triton.cdiv(kernel * kernel * shifted_channels, tiles.columns),
     )
-    _weight_gradient[grid](
-        plain, shifted, geometry.origin, geometry.inside, out, num_pixels, triton.cdiv(num_pixels, cut.parts),
-        shifted.shape[3], plain_channels, shifted_channels,
+    launch(
+        _weight_gradient, grid, plain, shifted, geometry.origin, geometry.inside, out,
+        num_pixels, triton.cdiv(num_pixels, cut.parts), shifted.shape[3],
+        plain_channels, shifted_channels, magic_of(shifted_channels),
         PRECISION=precision_of(features), KERNEL=kernel, SHIFTS_INPUT=cut.shifts_input,
         PLAIN_VECTOR=vector_of(plain_channels), SHIFTED_VECTOR=vector_of(shifted_channels), **tiles.options(),
     )  # fmt: skip

@@ -1,0 +1,39 @@
+"""Compiling ahead: every kernel that the passes of some architectures will need, several at a time."""
+
+import os
+
+import torch
+
+from fedfeast.engines.graphs.fused_layers import FusedLayers, is_fused
+from fedfeast.engines.graphs.kernels.launching import Launches, collected_launches, compile_launches
+from fedfeast.engines.graphs.workshop import Workshop
+from fedfeast.networks.layers import Weights
+
+
+def compile_ahead(workshop: Workshop) -> None:
+    """Compile the kernels of all architectures served, on all cores."""
+    compile_launches(plan_launches(workshop), threads=os.cpu_count() or 1)
+
+
+def plan_launches(workshop: Workshop) -> Launches:
+    """Return the kinds of launches that passes of the architectures make, found on tensors without memory."""
+    activations = workshop.precision.activations
+    images = torch.empty(workshop.image_shape, dtype=activations, device="meta", memory_format=torch.channels_last)
+    with collected_launches() as launches:
+        for architecture in workshop.architectures:
+            plan = workshop.blueprint(architecture).plan
+            buffer = torch.empty(plan.size, device="meta")
+            layers = FusedLayers(plan, buffer, torch.empty(1, dtype=torch.int32, device="meta"))
+            weights = _weights(workshop.method.network.shapes(architecture), activations)
+            outputs = workshop.method.network.forward(weights, images, architecture, layers)
+            torch.autograd.grad(outputs, layers.anchor, [torch.empty_like(one) for one in outputs], allow_unused=True)
+    return launches
+
+
+def _weights(shapes: dict[str, tuple[int, ...]], activations: torch.dtype) -> Weights:
+    return {
+        name: torch.empty(shape, dtype=activations, device="meta", memory_format=torch.channels_last)
+        if len(shape) == 4
+        else torch.empty(shape, device="meta", requires_grad=not is_fused(name))
+        for name, shape in shapes.items()
+    }

@@ -1,0 +1,57 @@
+"""Launches, and compiling ahead: tried on tensors without memory, every kernel can be compiled before it is needed."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+Launches = dict[tuple[Any, ...], tuple[Any, tuple[Any, ...], dict[str, Any]]]
+
+_collected: ContextVar[Launches | None] = ContextVar("collected", default=None)
+
+
+def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) -> None:
+    """Launch a kernel, or note it down where its tensors have no memory."""
+    launches = _collected.get()
+    if launches is None:
+        kernel[grid](*arguments, **options)
+        return
+    # A type instead of a tensor makes Triton assume memory of that type.
+    mocked = tuple(argument.dtype if isinstance(argument, Tensor) else argument for argument in arguments)
+    kinds = tuple(one if not isinstance(one, int | float) else type(one) for one in mocked)
+    launches.setdefault((id(kernel), kinds, *options.items()), (kernel, mocked, options))
+
+
+@contextmanager
+def collected_launches() -> Iterator[Launches]:
+    """Note down the launches made inside, each kind once, instead of making them."""
+    launches: Launches = {}
+    token = _collected.set(launches)
+    try:
+        yield launches
+    finally:
+        _collected.reset(token)
+
+
+def compile_launches(launches: Launches, threads: int) -> None:
+    """Compile the kernels of noted launches, several at a time."""
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda one: one[0].warmup(*one[1], grid=(1,), **one[2]), launches.values()))
+
+
+def magic_of(divisor: int) -> int:
+    """Return the factor by which ``divide`` divides, as a signed 32-bit number."""
+    magic = -(-(1 << 32) // divisor) if divisor > 1 else 0
+    return magic - (1 << 32) if magic >= 1 << 31 else magic
+
+
+@triton.jit
+def divide(number, divisor, magic):
+    """Return number // divisor by one multiplication: number is not negative, number * divisor below 2**32."""
+    quotient = tl.umulhi(number.to(tl.uint32), magic.to(tl.uint32)).to(tl.int32)
+    return tl.where(divisor == 1, number, quotient)
