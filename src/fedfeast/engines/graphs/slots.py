@@ -11,7 +11,7 @@ from fedfeast.data import Batch
 from fedfeast.data.round_batches import BatchRecord
 from fedfeast.engines.graphs.blueprint import CHUNK
 from fedfeast.engines.graphs.programs import Exchange, LossProgram, Memory, NetworkProgram
-from fedfeast.engines.graphs.streams import Mark, Stream, current_stream, new_stream
+from fedfeast.engines.graphs.streams import Mark, Pool, Stream, current_stream, new_pool, new_stream
 from fedfeast.engines.graphs.workshop import Shapes, Workshop
 from fedfeast.federation import Pass
 
@@ -29,10 +29,9 @@ class Carried:
 class CapturedNetwork:
     """An architecture on a lane, ready to be replayed."""
 
-    def __init__(self, program: NetworkProgram, exchange: Exchange, stream: Stream) -> None:
-        self.exchange = exchange
-        self.forward = stream.capture(lambda: _ignore(program.forward(exchange)))
-        self.backward = stream.capture(lambda: program.backward(exchange))
+    def __init__(self, program: NetworkProgram, exchange: Exchange, stream: Stream, pool: Pool) -> None:
+        self.forward = stream.capture(lambda: _ignore(program.forward(exchange)), pool)
+        self.backward = stream.capture(lambda: program.backward(exchange), pool)
 
 
 class Lane:
@@ -50,6 +49,8 @@ class Lane:
             torch.zeros(COUNTERS, dtype=torch.int32, device=device),
         )
         self.stream = new_stream(device, priority)
+        # Apart: a loss runs between a network's forward and backward pass, which share what lies in their pool.
+        self._network_pool, self._loss_pool = new_pool(device), new_pool(device)
         self._networks: dict[Hashable, CapturedNetwork] = {}
         self._exchanges: dict[Shapes, Exchange] = {}
         current_stream(device).finish()
@@ -64,7 +65,7 @@ class Lane:
             if architecture not in workshop.output_shapes:
                 self._run_once(architecture, program)
             exchange = self._exchange(workshop.output_shapes[architecture])
-            self._networks[architecture] = CapturedNetwork(program, exchange, self.stream)
+            self._networks[architecture] = CapturedNetwork(program, exchange, self.stream, self._network_pool)
             workshop.num_graphs += 2
             workshop.capture_seconds += time.perf_counter() - started
         return self._networks[architecture]
@@ -77,7 +78,7 @@ class Lane:
             started = time.perf_counter()
             with self.stream.entered():
                 program = LossProgram(self._workshop, role, self._batch, self._exchange(shapes), carried)
-            program.replay = self.stream.capture(program.run)
+            program.replay = self.stream.capture(program.run, self._loss_pool)
             self._losses[key] = program
             self._workshop.num_graphs += 1
             self._workshop.capture_seconds += time.perf_counter() - started

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
 Mark = torch.cuda.Event | None
+# Memory that captured work shares: what one leaves there holds until another runs. Torch has no public type for it.
+Pool = Any
 
 
 class Stream(Protocol):
@@ -28,7 +30,7 @@ class Stream(Protocol):
         """Wait until all work given so far is done."""
         ...
 
-    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
+    def capture(self, work: Callable[[], None], pool: Pool) -> Callable[[], None]:
         """Return a function that does the work again, from the same memory to the same memory."""
         ...
 
@@ -50,17 +52,16 @@ class InOrder:
     def finish(self) -> None:
         """Nothing is left to wait for."""
 
-    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
+    def capture(self, work: Callable[[], None], pool: Pool) -> Callable[[], None]:
         """Return the work itself."""
         return work
 
 
 class CudaStream:
-    """A CUDA stream; its graphs share one pool of memory, since they never run at the same time."""
+    """A CUDA stream."""
 
     def __init__(self, queue: torch.cuda.Stream) -> None:
         self.queue = queue
-        self._pool = torch.cuda.graph_pool_handle()
 
     def entered(self) -> AbstractContextManager[object]:
         """Return a context in which work goes to this stream."""
@@ -81,18 +82,23 @@ class CudaStream:
         """Wait until all work given so far is done."""
         self.queue.synchronize()
 
-    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
+    def capture(self, work: Callable[[], None], pool: Pool) -> Callable[[], None]:
         """Capture the work as a graph; return its replay."""
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(self.queue):
             # Other threads may allocate and copy meanwhile.
-            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            graph.capture_begin(pool=pool, capture_error_mode="thread_local")
             try:
                 work()
             finally:
                 graph.capture_end()
         replay: Callable[[], None] = graph.replay
         return replay
+
+
+def new_pool(device: torch.device) -> Pool:
+    """Return a new pool of memory for captured work."""
+    return torch.cuda.graph_pool_handle() if device.type == "cuda" else None
 
 
 def current_stream(device: torch.device) -> Stream:
