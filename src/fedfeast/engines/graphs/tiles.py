@@ -54,12 +54,12 @@ def product_tiles(num_pixels: int, depth: int, outgoing: int) -> Tiles:
     """Return the tiles of a product (pixels, depth) x (depth, outgoing)."""
     # Measured on one H200 over the shapes of the paper's variants (benchmarks/2026-11-15-kernels.md).
     rows = 128 if num_pixels >= 16384 else 64
-    columns = power_of_two(outgoing, 16, 128 if rows == 128 and outgoing > 160 else 64)
+    columns = power_of_two(outgoing, 16, 64)
     programs = ceil_div(num_pixels, rows) * ceil_div(outgoing, columns)
     splits = 1
     while splits < 4 and programs <= 128 and depth // (2 * splits) >= 1024:
         splits *= 2
-    return Tiles(rows, columns, 32 if depth <= 96 or columns == 128 else 64, splits=splits)
+    return Tiles(rows, columns, 32 if depth <= 96 else 64, splits=splits)
 
 
 def weight_cut(num_pixels: int, incoming: int, outgoing: int, taps: int, stride: int) -> Cut:

@@ -51,7 +51,7 @@ def magic_of(divisor: int) -> int:
 
 
 @triton.jit
-def divide(number, divisor, magic):
-    """Return number // divisor by one multiplication: number is not negative, number * divisor below 2**32."""
-    quotient = tl.umulhi(number.to(tl.uint32), magic.to(tl.uint32)).to(tl.int32)
-    return tl.where(divisor == 1, number, quotient)
+def divide(number, magic):
+    """Return number // divisor by a multiplication: number is not negative, number * divisor below 2**32."""
+    # No multiplier divides by one: there the magic number is zero and the number itself is added.
+    return tl.umulhi(number.to(tl.uint32), magic.to(tl.uint32)).to(tl.int32) + number * (magic == 0).to(tl.int32)

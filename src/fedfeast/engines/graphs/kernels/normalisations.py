@@ -10,8 +10,9 @@ from fedfeast.engines.graphs.kernels.reductions import empty_partials, sum_over_
 from fedfeast.engines.graphs.tiles import power_of_two, vector_of
 
 ELEMENTS = 4096  # of a tile
+SUMMED_ELEMENTS = 2048  # of a tile that is summed
 GROUP = 32  # partial sums that one program adds up at once
-PROGRAMS = 264  # that share a sum over all pixels: two for each multiprocessor of a large device
+PROGRAMS = 792  # that share a sum over all pixels: six for each multiprocessor of a large device
 
 
 @triton.jit
@@ -182,7 +183,7 @@ def sum_gradients(gradient: Tensor, norm: Norm, counters: Tensor, out: Tensor | 
     """Store the gradients by scale and shift, given the gradient by what followed; see ``norm_gradient``."""
     features, statistics = norm.features, norm.statistics
     channels, num_pixels = features.shape[1], _pixels(features)
-    rows, columns, grid = _tiles(features)
+    rows, columns, grid = _tiles(features, SUMMED_ELEMENTS)
     parts = min(max(1, PROGRAMS // grid[1]), triton.cdiv(num_pixels, rows))
     partials = empty_partials(parts, channels, features, GROUP)
     launch(
@@ -289,8 +290,8 @@ def _pixels(features: Tensor) -> int:
     return features.shape[0] * features.shape[2] * features.shape[3]
 
 
-def _tiles(features: Tensor) -> tuple[int, int, tuple[int, int]]:
+def _tiles(features: Tensor, elements: int = ELEMENTS) -> tuple[int, int, tuple[int, int]]:
     """Return rows and columns of a tile, and the grid of tiles."""
     columns = power_of_two(features.shape[1], 8, 128)
-    rows = ELEMENTS // columns
+    rows = elements // columns
     return rows, columns, (triton.cdiv(_pixels(features), rows), triton.cdiv(features.shape[1], columns))

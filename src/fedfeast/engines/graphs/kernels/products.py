@@ -75,8 +75,8 @@ def _gathered_product(
 ):
     """Return the sum over taps and incoming channels of gathered pixels times weights, or this program's share."""
     taps: tl.constexpr = KERNEL * KERNEL
-    line = divide(pixel, width_out, width_magic)
-    image = divide(line, height_out, height_magic)
+    line = divide(pixel, width_magic)
+    image = divide(line, height_magic)
     row = (line - image * height_out) * STRIDE - KERNEL // 2
     column = (pixel - line * width_out) * STRIDE - KERNEL // 2
     # One bit per tap: whether it lies on a pixel of the image.
@@ -97,9 +97,8 @@ def _gathered_product(
     products = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     for start in range(first, end, DEPTH):
         k = tl.max_contiguous(tl.multiple_of(start + tl.arange(0, DEPTH), IN_VECTOR), IN_VECTOR)
-        quotient = divide(k, incoming, incoming_magic)
-        tap = tl.max_constancy(quotient, IN_VECTOR)
-        k_channel = k - quotient * incoming
+        tap = tl.max_constancy(divide(k, incoming_magic) & 31, IN_VECTOR)  # a hint needs an operation of its own
+        k_channel = k - tap * incoming
         offset = ((tap // KERNEL) * width + tap % KERNEL) * incoming + k_channel
         offset = tl.max_contiguous(tl.multiple_of(offset, IN_VECTOR), IN_VECTOR)
         on_image = ((bits[:, None] >> tap[None, :]) & 1) != 0

@@ -46,7 +46,7 @@ def _weight_gradient(
     n = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
     taps: tl.constexpr = KERNEL * KERNEL
     is_m = tl.max_constancy(m < plain_channels, PLAIN_VECTOR)
-    quotient = divide(n, shifted_channels, channels_magic)
+    quotient = divide(n, channels_magic)
     tap = tl.max_constancy(tl.minimum(quotient, 31), SHIFTED_VECTOR)  # beyond the last tap no bit is set
     n_channel = n - quotient * shifted_channels
     offset = ((tap // KERNEL) * shifted_width + tap % KERNEL) * shifted_channels + n_channel
