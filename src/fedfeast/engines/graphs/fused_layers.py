@@ -77,7 +77,7 @@ class _Stem(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, ...]:
         images, norm, layers, stride = ctx.saved
         gradient = gradient.contiguous(memory_format=torch.channels_last)
-        sum_gradients(gradient, norm, layers.counters, out=None)
+        sum_gradients(gradient, norm, out=None)
         layers.store_weight_gradient("stem.conv", images, norm_gradient(gradient, norm, out=None), stride, kernel=3)
         return None, None, None, None, None
 
@@ -121,7 +121,7 @@ class _Block(torch.autograd.Function):
         saved: _Saved = ctx.saved
         layers, name, weights = saved.layers, saved.name, saved.weights
         gradient = gradient.contiguous(memory_format=torch.channels_last)
-        sum_gradients(gradient, saved.norm2, layers.counters, saved.out)
+        sum_gradients(gradient, saved.norm2, saved.out)
         by_conv2 = norm_gradient(gradient, saved.norm2, saved.out)
         layers.store_weight_gradient(f"{name}.conv2", saved.hidden, by_conv2, 1, kernel=3)
         conv1, conv2 = weights[f"{name}.conv1"], weights[f"{name}.conv2"]
@@ -143,7 +143,7 @@ def _shortcut_gradient(saved: _Saved, gradient: Tensor) -> Tensor:
     assert saved.shortcut is not None
     pooled, norm = saved.shortcut
     layers, name = saved.layers, f"{saved.name}.shortcut"
-    sum_gradients(gradient, norm, layers.counters, saved.out, rectified=False)
+    sum_gradients(gradient, norm, saved.out, rectified=False)
     by_conv = norm_gradient(gradient, norm, saved.out, rectified=False)
     layers.store_weight_gradient(name, pooled, by_conv, 1, kernel=1)
     by_pooled = input_gradient(by_conv, saved.weights[name], pooled, 1, layers.counters)

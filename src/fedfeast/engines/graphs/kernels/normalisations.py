@@ -6,12 +6,11 @@ from torch import Tensor
 
 from fedfeast.engines.graphs.kernels.launching import launch
 from fedfeast.engines.graphs.kernels.products import Norm, empty_features
-from fedfeast.engines.graphs.kernels.reductions import empty_partials, sum_over_programs
+from fedfeast.engines.graphs.kernels.reductions import empty_partials, finish_sums
 from fedfeast.engines.graphs.tiles import power_of_two, vector_of
 
 ELEMENTS = 4096  # of a tile
 SUMMED_ELEMENTS = 2048  # of a tile that is summed
-GROUP = 32  # partial sums that one program adds up at once
 PROGRAMS = 792  # that share a sum over all pixels: six for each multiprocessor of a large device
 
 
@@ -89,16 +88,12 @@ def _sum_gradients(
     shift,
     partial_sums,
     partial_products,
-    counters,
-    scale_gradient,
-    shift_gradient,
     num_pixels,
     num_channels,
     pixels_a_part,
     VECTOR: tl.constexpr,
     MASKED: tl.constexpr,
     RECTIFIED: tl.constexpr,
-    GROUP: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
@@ -120,12 +115,6 @@ def _sum_gradients(
     partial = part * num_channels + channel
     tl.store(partial_sums + partial, tl.sum(sums, axis=0), mask=is_channel)
     tl.store(partial_products + partial, tl.sum(products * inverse, axis=0), mask=is_channel)
-    came_last, all_sums, all_products = sum_over_programs(
-        partial_sums, partial_products, counters, channel, num_channels, GROUP
-    )
-    if came_last:
-        tl.store(shift_gradient + channel, all_sums, mask=is_channel)
-        tl.store(scale_gradient + channel, all_products, mask=is_channel)
 
 
 @triton.jit(do_not_specialize=["num_pixels", "num_channels"])
@@ -179,20 +168,21 @@ def normalise(norm: Norm, added: Tensor | None = None, added_norm: Norm | None =
     return out
 
 
-def sum_gradients(gradient: Tensor, norm: Norm, counters: Tensor, out: Tensor | None, rectified: bool = True) -> None:
+def sum_gradients(gradient: Tensor, norm: Norm, out: Tensor | None, rectified: bool = True) -> None:
     """Store the gradients by scale and shift, given the gradient by what followed; see ``norm_gradient``."""
     features, statistics = norm.features, norm.statistics
     channels, num_pixels = features.shape[1], _pixels(features)
     rows, columns, grid = _tiles(features, SUMMED_ELEMENTS)
     parts = min(max(1, PROGRAMS // grid[1]), triton.cdiv(num_pixels, rows))
-    partials = empty_partials(parts, channels, features, GROUP)
+    partials = empty_partials(parts, channels, features)
     launch(
         _sum_gradients, (parts, grid[1]), gradient, gradient if out is None else out, features,
-        statistics.mean, statistics.inverse_deviation, norm.scale, norm.shift, partials[0], partials[1], counters,
-        norm.scale_gradient, norm.shift_gradient, num_pixels, channels, triton.cdiv(num_pixels, parts),
-        VECTOR=vector_of(channels), MASKED=out is not None, RECTIFIED=rectified, GROUP=GROUP,
+        statistics.mean, statistics.inverse_deviation, norm.scale, norm.shift, partials[0], partials[1],
+        num_pixels, channels, triton.cdiv(num_pixels, parts),
+        VECTOR=vector_of(channels), MASKED=out is not None, RECTIFIED=rectified,
         ROWS=rows, COLUMNS=columns,
     )  # fmt: skip
+    finish_sums(partials, norm.shift_gradient, norm.scale_gradient)
 
 
 def norm_gradient(gradient: Tensor, norm: Norm, out: Tensor | None, rectified: bool = True) -> Tensor:

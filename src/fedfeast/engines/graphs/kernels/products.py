@@ -15,14 +15,15 @@ from torch import Tensor
 
 from fedfeast.engines.graphs.kernels.launching import divide, launch, magic_of
 from fedfeast.engines.graphs.kernels.reductions import (
-    STATISTICS_COUNTERS,
     empty_partials,
-    sum_over_programs,
+    finish_statistics,
+    finish_sums,
     sum_over_splits,
 )
 from fedfeast.engines.graphs.tiles import Tiles, product_tiles, vector_of
 
-GROUP = 64  # partial sums that one program adds up at once
+
+REGISTERS = 128  # a thread of the widest kernel may use: else too few programs run side by side
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,9 +138,6 @@ def _convolve(
     partial_sums,
     partial_squares,
     counters,
-    mean,
-    inverse_deviation,
-    epsilon,
     num_pixels,
     height,
     width,
@@ -156,7 +154,6 @@ def _convolve(
     IN_VECTOR: tl.constexpr,
     OUT_VECTOR: tl.constexpr,
     SPLIT: tl.constexpr,
-    GROUP: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
@@ -173,9 +170,7 @@ def _convolve(
     is_place = (pixel < num_pixels)[:, None] & is_channel[None, :]
     is_whole = True
     if SPLIT:
-        is_whole, products = sum_over_splits(
-            products, workspace, counters + STATISTICS_COUNTERS, place, is_place, num_pixels * outgoing
-        )
+        is_whole, products = sum_over_splits(products, workspace, counters, place, is_place, num_pixels * outgoing)
     if is_whole:
         rounded = products.to(out.dtype.element_ty)
         tl.store(out + place, rounded, mask=is_place)
@@ -183,12 +178,6 @@ def _convolve(
         partial = tl.program_id(0) * outgoing + channel
         tl.store(partial_sums + partial, tl.sum(values, axis=0), mask=is_channel)
         tl.store(partial_squares + partial, tl.sum(values * values, axis=0), mask=is_channel)
-        came_last, sums, squares = sum_over_programs(partial_sums, partial_squares, counters, channel, outgoing, GROUP)
-        if came_last:
-            average = sums / num_pixels
-            variance = tl.maximum(squares / num_pixels - average * average, 0.0)
-            tl.store(mean + channel, average, mask=is_channel)
-            tl.store(inverse_deviation + channel, tl.rsqrt(variance + epsilon), mask=is_channel)
 
 
 @triton.jit(
@@ -218,8 +207,6 @@ def _input_gradient(
     partial_sums,
     partial_products,
     counters,
-    scale_gradient,
-    shift_gradient,
     num_pixels,
     height,
     width,
@@ -233,7 +220,6 @@ def _input_gradient(
     IN_VECTOR: tl.constexpr,
     OUT_VECTOR: tl.constexpr,
     SPLIT: tl.constexpr,
-    GROUP: tl.constexpr,
     ADD: tl.constexpr,
     ADD_SOMEWHERE: tl.constexpr,
     RECTIFIED_NORM: tl.constexpr,
@@ -254,9 +240,7 @@ def _input_gradient(
     is_place = (pixel < num_pixels)[:, None] & is_channel[None, :]
     is_whole = True
     if SPLIT:
-        is_whole, products = sum_over_splits(
-            products, workspace, counters + STATISTICS_COUNTERS, place, is_place, num_pixels * outgoing
-        )
+        is_whole, products = sum_over_splits(products, workspace, counters, place, is_place, num_pixels * outgoing)
     if is_whole:
         if ADD:
             extra = tl.load(added + place, mask=is_place, other=0.0).to(tl.float32)
@@ -279,12 +263,6 @@ def _input_gradient(
             partial = tl.program_id(0) * outgoing + channel
             tl.store(partial_sums + partial, tl.sum(values, axis=0), mask=is_channel)
             tl.store(partial_products + partial, tl.sum(values * centred, axis=0) * inverse, mask=is_channel)
-            came_last, sums, weighted_sums = sum_over_programs(
-                partial_sums, partial_products, counters, channel, outgoing, GROUP
-            )
-            if came_last:
-                tl.store(shift_gradient + channel, sums, mask=is_channel)
-                tl.store(scale_gradient + channel, weighted_sums, mask=is_channel)
 
 
 def convolve(
@@ -298,18 +276,16 @@ def convolve(
     tiles = tiles or product_tiles(num_pixels, kernel * kernel * incoming, outgoing)
     grid = (triton.cdiv(num_pixels, tiles.rows), triton.cdiv(outgoing, tiles.columns), tiles.splits)
     out = empty_features((batch, outgoing, height_out, width_out), features)
-    partials = empty_partials(grid[0], outgoing, features, GROUP)
-    statistics = torch.empty(2, outgoing, dtype=torch.float32, device=features.device)
+    partials = empty_partials(grid[0], outgoing, features)
     launch(
         _convolve, grid, features, weight, out, _workspace(tiles, out), partials[0], partials[1], counters,
-        statistics[0], statistics[1], epsilon,
         num_pixels, height, width, height_out, width_out, incoming, outgoing,
         magic_of(width_out), magic_of(height_out), magic_of(incoming),
         PRECISION=precision_of(features), STRIDE=stride, KERNEL=kernel,
         IN_VECTOR=vector_of(incoming), OUT_VECTOR=vector_of(outgoing),
-        SPLIT=tiles.splits > 1, GROUP=GROUP, **tiles.options(),
+        SPLIT=tiles.splits > 1, **tiles.options(),
     )  # fmt: skip
-    return out, Statistics(statistics[0], statistics[1])
+    return out, Statistics(*finish_statistics(partials, num_pixels, epsilon))
 
 
 def input_gradient(
@@ -336,7 +312,7 @@ def input_gradient(
     grid = (triton.cdiv(num_pixels, tiles.rows), triton.cdiv(channels, tiles.columns), tiles.splits)
     out = empty_features((batch, channels, height, width), gradient)
     nothing = out  # stands for tensors that the kernel does not touch
-    partials = empty_partials(grid[0], channels, gradient, GROUP) if norm else (out, out)
+    partials = empty_partials(grid[0] if norm else 1, channels, gradient)
     launch(
         _input_gradient, grid, gradient, weight, out, _workspace(tiles, out),
         nothing if added is None else added, nothing if added_where is None else added_where,
@@ -344,15 +320,16 @@ def input_gradient(
         norm.statistics.mean if norm else nothing, norm.statistics.inverse_deviation if norm else nothing,
         norm.scale if norm else nothing, norm.shift if norm else nothing,
         partials[0], partials[1], counters,
-        norm.scale_gradient if norm else nothing, norm.shift_gradient if norm else nothing,
         num_pixels, height, width, gradient.shape[1], channels,
         magic_of(width), magic_of(height), magic_of(gradient.shape[1]),
         PRECISION=precision_of(gradient), KERNEL=kernel,
         IN_VECTOR=vector_of(gradient.shape[1]), OUT_VECTOR=vector_of(channels),
-        SPLIT=tiles.splits > 1, GROUP=GROUP,
+        SPLIT=tiles.splits > 1,
         ADD=added is not None, ADD_SOMEWHERE=added_where is not None, RECTIFIED_NORM=norm is not None,
-        **tiles.options(),
+        maxnreg=REGISTERS, **tiles.options(),
     )  # fmt: skip
+    if norm:
+        finish_sums(partials, norm.shift_gradient, norm.scale_gradient)
     return out
 
 
