@@ -22,7 +22,6 @@ from fedfeast.engines.graphs.kernels.reductions import (
 )
 from fedfeast.engines.graphs.tiles import Tiles, product_tiles, vector_of
 
-
 REGISTERS = 128  # a thread of the widest kernel may use: else too few programs run side by side
 
 
