@@ -51,13 +51,17 @@ def options(
 def train(
     recipe: RecipeArgument,
     out: Annotated[Path | None, typer.Option(help="The run's folder; runs/RECIPE by default.")] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="eager or graphs (needs CUDA); by default what suits the device.")
+    ] = None,
     settings: SettingsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train a recipe; where the folder holds an unfinished run of it, go on from its last checkpoint."""
     from fedfeast.app.train_command import train_or_explain
 
-    run = train_or_explain(recipe, out, settings or [], as_json)
+    settings = [*(settings or []), *([f"engine.name={engine}"] if engine else [])]
+    run = train_or_explain(recipe, out, settings, as_json)
     if run is not None:
         _present(run, as_json)
 

@@ -33,7 +33,8 @@ class DistributedEngine(Engine):
             for role, (total, count) in part.items():
                 earlier_total, earlier_count = losses.get(role, (0.0, 0))
                 losses[role] = (earlier_total + total, earlier_count + count)
-        return Collected(collected.answers, sum(num_steps for num_steps, _ in parts), losses)
+        num_steps = sum(own_steps for own_steps, _ in parts)
+        return Collected(collected.answers, num_steps, losses, collected.setup_seconds)
 
     def _expected_work(self, assignment: Assignment) -> float:
         """Return the work to expect of a client's round, in forward MACs."""

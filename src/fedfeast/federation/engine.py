@@ -26,6 +26,7 @@ class Collected:
     answers: Accumulator
     num_steps: int
     losses: Mapping[str, tuple[float, int]]  # role -> sum over all passes, and how many there were
+    setup_seconds: float = 0.0  # spent on what later rounds are spared: compiling, capturing
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +36,7 @@ class RoundResult:
     flat: Tensor
     num_steps: int
     losses: Mapping[str, float]  # role -> mean over all passes of the round
+    setup_seconds: float = 0.0
 
 
 class Engine(ABC):
@@ -54,4 +56,5 @@ class Engine(ABC):
         """Train every assignment from the same global vector and merge the answers."""
         collected = self.collect(flat, assignments, round_index, learning_rate)
         losses = {role: total / count for role, (total, count) in sorted(collected.losses.items())}
-        return RoundResult(self.method.merge(flat, collected.answers), collected.num_steps, losses)
+        merged = self.method.merge(flat, collected.answers)
+        return RoundResult(merged, collected.num_steps, losses, collected.setup_seconds)

@@ -8,9 +8,9 @@ from fedfeast.data import Batch
 
 def mixed_cross_entropy(logits: Tensor, batch: Batch) -> Tensor:
     """Return L_sup (Eq. 9): cross-entropy against both labels of the mixed batch."""
-    return batch.mix * F.cross_entropy(logits, batch.labels_a) + (1 - batch.mix) * F.cross_entropy(
-        logits, batch.labels_b
-    )
+    log_probabilities = F.log_softmax(logits, dim=1)
+    first, second = F.nll_loss(log_probabilities, batch.labels_a), F.nll_loss(log_probabilities, batch.labels_b)
+    return batch.mix * first + (1 - batch.mix) * second
 
 
 def soft_cross_entropy(logits: Tensor, probabilities: Tensor) -> Tensor:

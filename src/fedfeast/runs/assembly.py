@@ -1,5 +1,6 @@
 """From a recipe to a federation: the parts of every layer, put together."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -88,6 +89,8 @@ class Federation:
 
 def choose_device(recipe: Recipe) -> torch.device:
     """Return CUDA where there is one and the recipe does not say cpu; a run may be evaluated on another machine."""
+    # Read once, when CUDA starts: how many streams reach the device side by side. The graph engine has about 40.
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     return torch.device("cuda" if recipe.engine.device != "cpu" and torch.cuda.is_available() else "cpu")
 
 

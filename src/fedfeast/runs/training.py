@@ -126,6 +126,8 @@ class _RoundTrainer:
             "payload_parameters": sum(assignment.slice_map.payload for assignment in assignments),
             "losses": dict(result.losses),
         }
+        if result.setup_seconds:
+            row["setup_seconds"] = round(result.setup_seconds, 4)  # of the round's seconds
         best = state.best
         if (round_index + 1) % federation.recipe.evaluation.every_rounds == 0 or round_index + 1 == training.rounds:
             row["validation_score"] = score = self._validate(result.flat)

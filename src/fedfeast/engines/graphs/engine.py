@@ -56,9 +56,10 @@ class GraphEngine(Engine):
         self, flat: Tensor, assignments: Sequence[Assignment], round_index: int, learning_rate: float
     ) -> Collected:
         """Train every assignment from the same global vector and add up the answers."""
-        rounds = [self._draw(assignment, round_index) for assignment in assignments]
+        rounds = [self.draw(assignment, round_index) for assignment in assignments]
         # The longest first: they are the critical path, and the first slots go first on the device.
         rounds.sort(key=lambda one: -one.plan.num_steps)
+        setup_before = self.workshop.setup_seconds
         answers = Accumulator(flat.numel(), self._device)
         if not rounds:
             return Collected(answers, 0, {})
@@ -70,9 +71,10 @@ class GraphEngine(Engine):
         self._train(rounds, rows, flat, answers, learning_rate)
         totals = self._take_loss_totals()
         losses = {role: (totals[role], count) for role, count in counts.items()}
-        return Collected(answers, len(rows), losses)
+        return Collected(answers, len(rows), losses, self.workshop.setup_seconds - setup_before)
 
-    def _draw(self, assignment: Assignment, round_index: int) -> ClientRound:
+    def draw(self, assignment: Assignment, round_index: int) -> ClientRound:
+        """Draw a client's round, in the order of the eager engine."""
         generator = named_generator(self._seed, "round", round_index, "client", assignment.client.index)
         size, num_examples = self._examples.pool.image_size, assignment.client.num_examples
         plan = draw_local_plan(num_examples, size, self._preparation, round_index, generator)

@@ -67,7 +67,7 @@ class Lane:
             exchange = self._exchange(workshop.output_shapes[architecture])
             self._networks[architecture] = CapturedNetwork(program, exchange, self.stream, self._network_pool)
             workshop.num_graphs += 2
-            workshop.capture_seconds += time.perf_counter() - started
+            workshop.setup_seconds += time.perf_counter() - started
         return self._networks[architecture]
 
     def loss(self, role: str, architecture: Hashable, carried: Tensor | None) -> LossProgram:
@@ -81,7 +81,7 @@ class Lane:
             program.replay = self.stream.capture(program.run, self._loss_pool)
             self._losses[key] = program
             self._workshop.num_graphs += 1
-            self._workshop.capture_seconds += time.perf_counter() - started
+            self._workshop.setup_seconds += time.perf_counter() - started
         return self._losses[key]
 
     def loss_programs(self) -> list[tuple[str, LossProgram]]:

@@ -43,7 +43,7 @@ class Workshop:
     image_shape: tuple[int, int, int, int]  # (batch, channels, height, width)
     fused: bool
     output_shapes: dict[Hashable, Shapes] = field(default_factory=dict)  # of architectures that ran once
-    capture_seconds: float = 0.0
+    setup_seconds: float = 0.0
     num_graphs: int = 0
 
     @cached_property
@@ -83,7 +83,7 @@ class Workshop:
             from fedfeast.engines.graphs.kernels.compiling import compile_ahead
 
             compile_ahead(self)
-        self.capture_seconds += time.perf_counter() - started
+        self.setup_seconds += time.perf_counter() - started
 
     def blueprint(self, architecture: Hashable) -> Blueprint:
         """Return the blueprint of an architecture."""

@@ -1,0 +1,156 @@
+"""Measure a round of a recipe on one GPU: the graph engine against the eager one in the same run, and where time goes.
+
+python benchmarks/round_gpu.py --set data.folder=FOLDER --out benchmarks/DATE-round-gpu.md
+"""
+
+import argparse
+import json
+import platform
+import time
+from collections import Counter
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from fedfeast.engines import EagerEngine, GraphEngine
+from fedfeast.federation import Assignment, Engine, LocalSgd, sample_cohort
+from fedfeast.randomness import named_generator
+from fedfeast.runs import load_recipe
+from fedfeast.runs.assembly import Federation, assemble
+
+KINDS = {
+    "convolutions": ("_convolve", "_input_gradient"),
+    "weight gradients": ("_weight_gradient",),
+    "batch normalisation": ("_normalise", "_sum_gradients", "_norm_gradient", "_finish"),
+    "vectors": ("_gather", "_add_gradients", "_square_sums", "_step", "_accumulate"),
+}
+
+
+def planned(federation: Federation, round_index: int) -> list[Assignment]:
+    """Return the assignments of a round as training would draw them."""
+    recipe = federation.recipe
+    generator = named_generator(recipe.seed, "cohort", round_index)
+    cohort = sample_cohort(federation.participants, recipe.training.clients_per_round, generator)
+    clients = [federation.clients[index] for index in cohort]
+    return federation.method.plan_round({}, clients, round_index, named_generator(recipe.seed, "plan", round_index))[0]
+
+
+def time_rounds(federation: Federation, engine: Engine, rounds: range, flat: torch.Tensor) -> tuple[float, float, int]:
+    """Return the mean seconds of a round, the setup seconds of all, and the steps of all."""
+    setup, steps, started = 0.0, 0, time.perf_counter()
+    for round_index in rounds:
+        result = engine.run_round(flat, planned(federation, round_index), round_index, 0.05)
+        setup, steps = setup + result.setup_seconds, steps + result.num_steps
+    torch.cuda.synchronize()
+    return (time.perf_counter() - started) / len(rounds), setup, steps
+
+
+def training_flops(federation: Federation, engine: GraphEngine, rounds: range) -> float:
+    """Return the floating-point operations of the rounds: three passes' worth of two per multiply-accumulate."""
+    macs = sum(
+        federation.method.network.macs(one_pass.architecture)
+        for round_index in rounds
+        for assignment in planned(federation, round_index)
+        for passes in engine.draw(assignment, round_index).passes
+        for one_pass in passes
+    )
+    return 6.0 * macs * federation.preparation.batch_size
+
+
+def profile_round(federation: Federation, engine: GraphEngine, flat: torch.Tensor) -> tuple[dict[str, float], int]:
+    """Return the share of device time by kind of work in one round, and the number of kernels."""
+    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+        engine.run_round(flat, planned(federation, 0), 0, 0.05)
+        torch.cuda.synchronize()
+    micros: Counter[str] = Counter()
+    events = [event for event in profiled.events() if event.device_type.name == "CUDA"]
+    for event in events:
+        kind = next((kind for kind, names in KINDS.items() if event.name in names), "all else")
+        micros[kind] += event.device_time
+    total = sum(micros.values())
+    return {kind: value / total for kind, value in micros.most_common()}, len(events)
+
+
+def measure(settings: list[str], recipe_name: str, num_rounds: int, eager_rounds: int) -> dict[str, Any]:
+    recipe = load_recipe(recipe_name, [*settings, "engine.name=graphs"])
+    federation = assemble(recipe)
+    flat, rounds = federation.initial_weights(), range(num_rounds)
+    engine = federation.engine()
+    assert isinstance(engine, GraphEngine)
+    _, setup, steps = time_rounds(federation, engine, rounds, flat)
+    seconds, setup_again, _ = time_rounds(federation, engine, rounds, flat)
+    peak = torch.cuda.max_memory_reserved() / 2**30
+    shares, kernels = profile_round(federation, engine, flat)
+    first_passes = sum(len(passes) for one in planned(federation, 0) for passes in engine.draw(one, 0).passes)
+    sgd = LocalSgd(recipe.training.weight_decay, recipe.training.clip_norm)
+    eager = EagerEngine(
+        federation.method, federation.examples, federation.preparation, sgd, recipe.seed, device=federation.device
+    )
+    time_rounds(federation, eager, range(1), flat)
+    eager_seconds, _, _ = time_rounds(federation, eager, range(eager_rounds), flat)
+    same_rounds, _, _ = time_rounds(federation, engine, range(eager_rounds), flat)
+    return {
+        "recipe": recipe_name,
+        "seconds_per_round": seconds,
+        "eager_seconds_per_round": eager_seconds,
+        "eager_ratio": eager_seconds / same_rounds,
+        "capture_seconds": setup,
+        "capture_seconds_again": setup_again,
+        "graphs": engine.workshop.num_graphs,
+        "peak_gib": peak,
+        "rounds": num_rounds,
+        "eager_rounds": eager_rounds,
+        "steps_per_round": steps / num_rounds,
+        "tflops": training_flops(federation, engine, rounds) / (seconds * num_rounds) / 1e12,
+        "kernels_per_pass": kernels / first_passes,
+        "time_shares": shares,
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "date": date.today().isoformat(),
+    }
+
+
+def to_markdown(result: dict[str, Any], command: str) -> str:
+    shares = ", ".join(f"{kind} {100 * share:.0f} %" for kind, share in result["time_shares"].items())
+    return f"""# A round of {result["recipe"]} on one GPU
+
+{result["device"]}, torch {result["torch"]}, Python {result["python"]}, {result["date"]}. Command: `{command}`
+
+| | |
+|---|---|
+| graph engine, bfloat16, seconds a round (steady, mean of {result["rounds"]}) | {result["seconds_per_round"]:.3f} |
+| local steps a round | {result["steps_per_round"]:.1f} |
+| eager engine, float32, seconds a round (mean of {result["eager_rounds"]}) | {result["eager_seconds_per_round"]:.2f} |
+| eager over graphs, the same rounds | {result["eager_ratio"]:.1f} |
+| compiling, warming up and capturing {result["graphs"]} graphs, seconds in all | {result["capture_seconds"]:.1f} |
+| device memory at most, GiB | {result["peak_gib"]:.1f} |
+| arithmetic rate, TFLOP/s | {result["tflops"]:.1f} |
+| kernels a pass | {result["kernels_per_pass"]:.0f} |
+
+Share of device time: {shares}.
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--recipe", default="cifar100-paper")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--eager-rounds", type=int, default=2)
+    parser.add_argument("--set", action="append", default=[], dest="settings")
+    parser.add_argument("--out", type=Path, help="a Markdown file; a JSON file is written beside it")
+    arguments = parser.parse_args()
+    result = measure(arguments.settings, arguments.recipe, arguments.rounds, arguments.eager_rounds)
+    command = f"python benchmarks/round_gpu.py --recipe {arguments.recipe} --rounds {arguments.rounds}"
+    text = to_markdown(result, command)
+    print(text)
+    if arguments.out:
+        arguments.out.write_text(text)
+        arguments.out.with_suffix(".json").write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
