@@ -45,6 +45,13 @@ def power_of_two(number: int, least: int, most: int) -> int:
     return max(least, min(most, 1 << (number - 1).bit_length()))
 
 
+def tile_columns(channels: int) -> int:
+    """Return the widest tile of an elementwise kernel that leaves hardly more of its last column idle than others."""
+    widths = (128, 64, 32, 16, 8)
+    covered = {width: ceil_div(channels, width) * width for width in widths}
+    return next(width for width in widths if covered[width] <= 1.1 * min(covered.values()))
+
+
 def vector_of(channels: int) -> int:
     """Return how many neighbouring channels one load may take: eight where rows begin at multiples of eight."""
     return 8 if channels % 8 == 0 else 1

@@ -7,7 +7,7 @@ from torch import Tensor
 from fedfeast.engines.graphs.kernels.launching import launch
 from fedfeast.engines.graphs.kernels.products import Norm, empty_features
 from fedfeast.engines.graphs.kernels.reductions import empty_partials, finish_sums
-from fedfeast.engines.graphs.tiles import power_of_two, vector_of
+from fedfeast.engines.graphs.tiles import tile_columns, vector_of
 
 ELEMENTS = 4096  # of a tile
 SUMMED_ELEMENTS = 2048  # of a tile that is summed
@@ -282,6 +282,6 @@ def _pixels(features: Tensor) -> int:
 
 def _tiles(features: Tensor, elements: int = ELEMENTS) -> tuple[int, int, tuple[int, int]]:
     """Return rows and columns of a tile, and the grid of tiles."""
-    columns = power_of_two(features.shape[1], 8, 128)
+    columns = tile_columns(features.shape[1])
     rows = elements // columns
     return rows, columns, (triton.cdiv(_pixels(features), rows), triton.cdiv(features.shape[1], columns))
