@@ -15,6 +15,7 @@ from fedfeast.engines.graphs.memory import slots_that_fit
 from fedfeast.engines.graphs.slots import Slot
 from fedfeast.engines.graphs.streams import Mark, current_stream
 from fedfeast.engines.graphs.workshop import Precision, Workshop, can_fuse
+from fedfeast.errors import InvalidInput
 from fedfeast.federation import Accumulator, Assignment, Collected, Engine, LocalSgd, Method, Pass
 from fedfeast.randomness import named_generator
 
@@ -68,7 +69,13 @@ class GraphEngine(Engine):
             self._examples, clients, [one.plan for one in rounds], self._record, self._preparation.normalisation
         )
         counts = Counter(one_pass.role for one in rounds for passes in one.passes for one_pass in passes)
-        self._train(rounds, rows, flat, answers, learning_rate)
+        try:
+            self._train(rounds, rows, flat, answers, learning_rate)
+        except torch.OutOfMemoryError:
+            raise InvalidInput(
+                f"the device's memory is too small for one client with training.batch_size = "
+                f"{self._preparation.batch_size}: lower it, or set engine.name=eager."
+            ) from None
         totals = self._take_loss_totals()
         losses = {role: (totals[role], count) for role, count in counts.items()}
         return Collected(answers, len(rows), losses, self.workshop.setup_seconds - setup_before)

@@ -12,7 +12,7 @@ class Tiles:
     columns: int
     depth: int
     warps: int = 4
-    stages: int = 3
+    stages: int = 2  # more would hold memory that other streams' kernels could use
     splits: int = 1  # programs that share the depth of a tile
 
     def options(self) -> dict[str, Any]:
@@ -59,9 +59,11 @@ def vector_of(channels: int) -> int:
 
 def product_tiles(num_pixels: int, depth: int, outgoing: int) -> Tiles:
     """Return the tiles of a product (pixels, depth) x (depth, outgoing)."""
-    # Measured on one H200 over the shapes of the paper's variants (benchmarks/2026-11-15-kernels.md).
+    # Chosen on one H200 over the shapes of the paper's variants.
     rows = 128 if num_pixels >= 16384 else 64
     columns = power_of_two(outgoing, 16, 64)
+    if columns == 64 and ceil_div(outgoing, 32) * 32 <= 0.8 * ceil_div(outgoing, 64) * 64:
+        columns = 32  # the last tile would be mostly idle
     programs = ceil_div(num_pixels, rows) * ceil_div(outgoing, columns)
     splits = 1
     while splits < 4 and programs <= 128 and depth // (2 * splits) >= 1024:
@@ -74,8 +76,7 @@ def weight_cut(num_pixels: int, incoming: int, outgoing: int, taps: int, stride:
     shifts_input = stride > 1 or incoming <= outgoing
     plain, shifted = (outgoing, incoming) if shifts_input else (incoming, outgoing)
     rows = power_of_two(plain, 16, 128 if 64 < plain <= 256 else 64)
-    columns = 128 if num_pixels >= 16384 and incoming <= outgoing else 64
-    tiles = Tiles(rows, columns, 64, stages=1)
+    tiles = Tiles(rows, 64, 64, stages=1)
     programs = ceil_div(plain, rows) * ceil_div(taps * shifted, tiles.columns)
     parts = max(1, min(264 // programs, num_pixels // tiles.depth))
     return Cut(tiles, parts, shifts_input)

@@ -22,7 +22,8 @@ from fedfeast.engines.graphs.kernels.reductions import (
 )
 from fedfeast.engines.graphs.tiles import Tiles, product_tiles, vector_of
 
-REGISTERS = 128  # a thread of the widest kernel may use: else too few programs run side by side
+# Registers that a thread may use: with more, too few programs run side by side.
+CONVOLVE_REGISTERS, GRADIENT_REGISTERS = 96, 128
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,7 +283,7 @@ def convolve(
         magic_of(width_out), magic_of(height_out), magic_of(incoming),
         PRECISION=precision_of(features), STRIDE=stride, KERNEL=kernel,
         IN_VECTOR=vector_of(incoming), OUT_VECTOR=vector_of(outgoing),
-        SPLIT=tiles.splits > 1, **tiles.options(),
+        SPLIT=tiles.splits > 1, maxnreg=CONVOLVE_REGISTERS, **tiles.options(),
     )  # fmt: skip
     return out, Statistics(*finish_statistics(partials, num_pixels, epsilon))
 
@@ -325,7 +326,7 @@ def input_gradient(
         IN_VECTOR=vector_of(gradient.shape[1]), OUT_VECTOR=vector_of(channels),
         SPLIT=tiles.splits > 1,
         ADD=added is not None, ADD_SOMEWHERE=added_where is not None, RECTIFIED_NORM=norm is not None,
-        maxnreg=REGISTERS, **tiles.options(),
+        maxnreg=GRADIENT_REGISTERS, **tiles.options(),
     )  # fmt: skip
     if norm:
         finish_sums(partials, norm.shift_gradient, norm.scale_gradient)
