@@ -12,7 +12,7 @@ class Tiles:
     columns: int
     depth: int
     warps: int = 4
-    stages: int = 2  # more would hold memory that other streams' kernels could use
+    stages: int = 3
     splits: int = 1  # programs that share the depth of a tile
 
     def options(self) -> dict[str, Any]:
@@ -76,7 +76,8 @@ def weight_cut(num_pixels: int, incoming: int, outgoing: int, taps: int, stride:
     shifts_input = stride > 1 or incoming <= outgoing
     plain, shifted = (outgoing, incoming) if shifts_input else (incoming, outgoing)
     rows = power_of_two(plain, 16, 128 if 64 < plain <= 256 else 64)
-    tiles = Tiles(rows, 64, 64, stages=1)
+    columns = 128 if num_pixels >= 16384 and incoming <= outgoing else 64
+    tiles = Tiles(rows, columns, 64, stages=1)
     programs = ceil_div(plain, rows) * ceil_div(taps * shifted, tiles.columns)
     parts = max(1, min(264 // programs, num_pixels // tiles.depth))
     return Cut(tiles, parts, shifts_input)

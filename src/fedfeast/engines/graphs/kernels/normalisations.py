@@ -7,7 +7,7 @@ from torch import Tensor
 from fedfeast.engines.graphs.kernels.launching import launch
 from fedfeast.engines.graphs.kernels.products import Norm, empty_features
 from fedfeast.engines.graphs.kernels.reductions import empty_partials, finish_sums
-from fedfeast.engines.graphs.tiles import tile_columns, vector_of
+from fedfeast.engines.graphs.tiles import power_of_two, tile_columns, vector_of
 
 ELEMENTS = 4096  # of a tile
 SUMMED_ELEMENTS = 2048  # of a tile that is summed
@@ -172,11 +172,12 @@ def sum_gradients(gradient: Tensor, norm: Norm, out: Tensor | None, rectified: b
     """Store the gradients by scale and shift, given the gradient by what followed; see ``norm_gradient``."""
     features, statistics = norm.features, norm.statistics
     channels, num_pixels = features.shape[1], _pixels(features)
-    rows, columns, grid = _tiles(features, SUMMED_ELEMENTS)
-    parts = min(max(1, PROGRAMS // grid[1]), triton.cdiv(num_pixels, rows))
+    columns = tile_columns(channels)
+    rows, column_tiles = SUMMED_ELEMENTS // columns, triton.cdiv(channels, columns)
+    parts = min(max(1, PROGRAMS // column_tiles), triton.cdiv(num_pixels, rows))
     partials = empty_partials(parts, channels, features)
     launch(
-        _sum_gradients, (parts, grid[1]), gradient, gradient if out is None else out, features,
+        _sum_gradients, (parts, column_tiles), gradient, gradient if out is None else out, features,
         statistics.mean, statistics.inverse_deviation, norm.scale, norm.shift, partials[0], partials[1],
         num_pixels, channels, triton.cdiv(num_pixels, parts),
         VECTOR=vector_of(channels), MASKED=out is not None, RECTIFIED=rectified,
@@ -280,8 +281,8 @@ def _pixels(features: Tensor) -> int:
     return features.shape[0] * features.shape[2] * features.shape[3]
 
 
-def _tiles(features: Tensor, elements: int = ELEMENTS) -> tuple[int, int, tuple[int, int]]:
+def _tiles(features: Tensor) -> tuple[int, int, tuple[int, int]]:
     """Return rows and columns of a tile, and the grid of tiles."""
-    columns = tile_columns(features.shape[1])
-    rows = elements // columns
+    columns = power_of_two(features.shape[1], 8, 128)
+    rows = ELEMENTS // columns
     return rows, columns, (triton.cdiv(_pixels(features), rows), triton.cdiv(features.shape[1], columns))

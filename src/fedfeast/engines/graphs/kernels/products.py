@@ -22,8 +22,7 @@ from fedfeast.engines.graphs.kernels.reductions import (
 )
 from fedfeast.engines.graphs.tiles import Tiles, product_tiles, vector_of
 
-# Registers that a thread may use: with more, too few programs run side by side.
-CONVOLVE_REGISTERS, GRADIENT_REGISTERS = 96, 128
+REGISTERS = 128  # that a thread of the input gradient may use: with more, too few programs run side by side
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,7 +282,7 @@ def convolve(
         magic_of(width_out), magic_of(height_out), magic_of(incoming),
         PRECISION=precision_of(features), STRIDE=stride, KERNEL=kernel,
         IN_VECTOR=vector_of(incoming), OUT_VECTOR=vector_of(outgoing),
-        SPLIT=tiles.splits > 1, maxnreg=CONVOLVE_REGISTERS, **tiles.options(),
+        SPLIT=tiles.splits > 1, **tiles.options(),
     )  # fmt: skip
     return out, Statistics(*finish_statistics(partials, num_pixels, epsilon))
 
@@ -326,7 +325,7 @@ def input_gradient(
         IN_VECTOR=vector_of(gradient.shape[1]), OUT_VECTOR=vector_of(channels),
         SPLIT=tiles.splits > 1,
         ADD=added is not None, ADD_SOMEWHERE=added_where is not None, RECTIFIED_NORM=norm is not None,
-        maxnreg=GRADIENT_REGISTERS, **tiles.options(),
+        maxnreg=REGISTERS, **tiles.options(),
     )  # fmt: skip
     if norm:
         finish_sums(partials, norm.shift_gradient, norm.scale_gradient)
