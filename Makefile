@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test gpu-test check bench clean
+.PHONY: help setup demo test gpu-test check bench gpu-bench clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -34,6 +34,9 @@ bench: setup ## Measure speed and memory; results belong in benchmarks/
 	$(BIN)/python benchmarks/eager_overhead.py
 	$(BIN)/python benchmarks/many_clients.py
 	$(BIN)/python benchmarks/two_processes.py
+
+gpu-bench: setup ## Measure a round on a CUDA device; FOLDER holds the data
+	$(BIN)/python benchmarks/round_gpu.py --set data.folder=$(FOLDER)
 
 clean: ## Remove the environment and caches, never runs
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache
