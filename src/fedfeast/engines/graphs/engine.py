@@ -1,7 +1,7 @@
 """The graph engine: captured passes, clients side by side, for a CUDA device. It equals the eager engine."""
 
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -144,13 +144,13 @@ class GraphEngine(Engine):
             self._slots.append(Slot(self.workshop, self._record, min(0, MOST_URGENT + len(self._slots))))
         return self._slots[:wanted]
 
-    def _take_loss_totals(self) -> Counter[str]:
+    def _take_loss_totals(self) -> dict[str, float]:
         """Return each role's losses of the round, summed, and start again from zero."""
         programs = [
             (role, program) for slot in self._slots for lane in slot.lanes for role, program in lane.loss_programs()
         ]
         values = torch.stack([program.total for _, program in programs]).tolist()
-        totals: Counter[str] = Counter()
+        totals: dict[str, float] = defaultdict(float)
         for (role, program), value in zip(programs, values, strict=True):
             totals[role] += value
             program.total.zero_()

@@ -28,10 +28,20 @@ class Exchange:
         return cls(rooms[0], rooms[1])
 
 
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """A lane's buffers: weights of the architecture at work, rounded and whole, and its gradients."""
+
+    low: Tensor
+    full: Tensor
+    gradients: Tensor
+    counters: Tensor
+
+
 class NetworkProgram:
     """One architecture's forward and backward pass over a lane's memory."""
 
-    def __init__(self, workshop: Workshop, blueprint: Blueprint, images: Tensor, memory: "Memory") -> None:
+    def __init__(self, workshop: Workshop, blueprint: Blueprint, images: Tensor, memory: Memory) -> None:
         self._network, self._blueprint, self._images = workshop.method.network, blueprint, images
         layout, shapes = blueprint.layout, blueprint.layout.shapes
         low, full = layout.views(memory.low), layout.views(memory.full)
@@ -69,16 +79,6 @@ class NetworkProgram:
         self._outputs = ()
         for place, gradient in zip(self._places, gradients, strict=False):
             place.copy_(gradient)
-
-
-@dataclass(frozen=True, eq=False)
-class Memory:
-    """A lane's buffers: weights of the architecture at work, rounded and whole, and its gradients."""
-
-    low: Tensor
-    full: Tensor
-    gradients: Tensor
-    counters: Tensor
 
 
 class LossProgram:
