@@ -18,7 +18,7 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 BLOCK = 1 << 16
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _divide_all(numbers, magics, out, count, SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
     i = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
     number = tl.load(numbers + i, mask=i < count, other=0)
@@ -26,7 +26,7 @@ def _divide_all(numbers, magics, out, count, SIZE: tl.constexpr):  # type: ignor
     tl.store(out + i, divide(number, magic), mask=i < count)
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _fill(out, value, SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
     tl.store(out + tl.arange(0, SIZE), value)
 
