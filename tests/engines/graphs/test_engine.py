@@ -140,8 +140,8 @@ def tiny_parts(divisor: int, sizes: tuple[int, int]) -> tuple[Feast, ShardedExam
         classes=4,
     )
     network = ElasticResNet(space)
-    middle = Architecture((0, 0), (0.25, 0.5), (0, 0, 1))
-    cache = VariantCache.of([Variant.of(network, one) for one in (space.smallest, middle, space.largest)])
+    middle, large = Architecture((0, 0), (0.25, 0.5), (0, 0, 1)), Architecture((1, 0), (0.5, 0.5), (1, 1, 1))
+    cache = VariantCache.of([Variant.of(network, one) for one in (space.smallest, middle, large)])
     generator = named_generator(0, "tiny")
     pool = Examples(
         torch.from_numpy(generator.integers(0, 256, (9, 1, 5, 5)).astype("uint8")),
