@@ -12,6 +12,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedfeast.data import draw_local_plan, make_batches
+from fedfeast.engines import EagerEngine, GraphEngine, Precision
 from fedfeast.engines.eager import ClientSlot, train_client
 from fedfeast.federation import Assignment, LocalSgd
 from fedfeast.methods import METHODS
@@ -147,6 +148,20 @@ def test_in_a_cohort_of_one_every_position_sent_takes_the_returned_value(case: s
     sgd = LocalSgd(training.weight_decay, training.clip_norm)
     train_client(built.method, assignment, slot, batches, sgd, RATE, generator)
     assert torch.equal(merged[assignment.slice_map.index().long()], slot.weights)
+
+
+@every_method
+def test_captured_rounds_equal_eager_ones(case: str) -> None:
+    built = federation(case)
+    training, whole = built.recipe.training, torch.float64
+    sgd = LocalSgd(training.weight_decay, training.clip_norm)
+    parts = (built.method, built.examples, built.preparation, sgd, built.recipe.seed)
+    planned, flat = assignments(built, built.participants[:3]), built.initial_weights().double()
+    eager = EagerEngine(*parts, whole, built.device).run_round(flat, planned, 0, RATE)
+    graphs = GraphEngine(*parts, Precision(whole, whole), built.device).run_round(flat, planned, 0, RATE)
+    assert float((graphs.flat - eager.flat).norm() / (eager.flat - flat).norm()) < 1e-6
+    assert graphs.num_steps == eager.num_steps
+    assert graphs.losses == pytest.approx(eager.losses, rel=1e-6)
 
 
 @every_method

@@ -121,3 +121,14 @@ def test_a_gpu_gives_the_same_bytes_without_waiting_for_it() -> None:
     expected = apply_augmentation(images, plan)
     assert torch.equal(augmented.cpu(), expected)
     assert torch.equal(normalised.cpu(), normalise(expected, (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)))
+
+
+@pytest.mark.parametrize("augmentation", [FULL, Augmentation(crop_padding=2)])
+def test_plans_one_after_another_are_one_plan(augmentation: Augmentation) -> None:
+    images = random_images(9)
+    plan = draw_augmentation(augmentation, 9, np.random.default_rng(4))
+    rejoined = AugmentationPlan.concatenate([plan.select(slice(0, 4)), plan.select(slice(4, 9))])
+    assert (rejoined.randaugment is None) == (augmentation.randaugment is None)
+    assert np.array_equal(rejoined.crop_shifts, plan.crop_shifts)
+    assert np.array_equal(rejoined.flips, plan.flips)
+    assert torch.equal(apply_augmentation(images, rejoined), apply_augmentation(images, plan))

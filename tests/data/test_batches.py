@@ -12,7 +12,7 @@ from fedfeast.data import (
     draw_local_plan,
     make_batches,
 )
-from fedfeast.data.batches import BLOCK_EXAMPLES
+from fedfeast.data.batches import BLOCK_EXAMPLES, blocks_of_steps, make_stack
 from fedfeast.randomness import named_generator
 
 PLAIN = Preparation(4, 1, Augmentation(), None, Normalisation((0.0,), (1.0,)))
@@ -82,3 +82,25 @@ def test_blocks_do_not_change_the_batches(monkeypatch: pytest.MonkeyPatch) -> No
 def test_turns_of_mixing_go_on_over_rounds() -> None:
     kinds = [draw_local_plan(5, (8, 8), RICH, round_index, named_generator(0)).mixing for round_index in (0, 1)]
     assert not np.array_equal(kinds[0].is_cutmix, kinds[1].is_cutmix)
+
+
+@pytest.mark.parametrize(("num_examples", "steps"), [(1, 1), (8, 1), (17, 2), (1000, 10)])
+def test_blocks_cover_every_step_once(num_examples: int, steps: int) -> None:
+    plan = draw_local_plan(40, (8, 8), RICH, 0, named_generator(0))
+    blocks = list(blocks_of_steps(plan, num_examples))
+    assert [step for block in blocks for step in range(plan.num_steps)[block]] == list(range(10))
+    assert all(block.stop - block.start <= steps for block in blocks)
+    assert blocks[0].stop == steps
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_stack_holds_the_steps_of_a_range(dtype: torch.dtype) -> None:
+    held = examples(30)
+    plan = draw_local_plan(30, (8, 8), RICH, 0, named_generator(5))
+    batches = list(make_batches(held, plan, RICH.normalisation, dtype))[2:5]
+    stack = make_stack(held, plan, slice(2, 5), RICH.normalisation, dtype)
+    assert torch.equal(stack.images, torch.stack([batch.images for batch in batches]))
+    assert torch.equal(stack.labels_a, torch.stack([batch.labels_a for batch in batches]))
+    assert torch.equal(stack.labels_b, torch.stack([batch.labels_b for batch in batches]))
+    assert torch.equal(stack.mix, torch.stack([batch.mix for batch in batches]))
+    assert stack.mix.dtype == torch.promote_types(dtype, torch.float32), "a rounded share would weigh losses wrongly"

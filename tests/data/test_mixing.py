@@ -52,6 +52,13 @@ def test_steps_together_equal_steps_alone(dtype: torch.dtype) -> None:
     assert torch.equal(together, torch.cat([apply_mixing(images[part], plan.select(part)) for part in parts]))
 
 
+def test_plans_one_after_another_are_one_plan() -> None:
+    plan = draw_mixing(Mixing(), 7, 4, (8, 10), np.random.default_rng(2))
+    rejoined = MixPlan.concatenate([plan.select(slice(0, 2)), plan.select(slice(2, 3)), plan.select(slice(3, 7))])
+    for name in ("is_cutmix", "lambdas", "partners", "boxes"):
+        assert np.array_equal(getattr(rejoined, name), getattr(plan, name))
+
+
 def test_turns_alternate_from_the_first_turn() -> None:
     def kinds(steps: int, first_turn: int) -> list[bool]:
         plan = draw_mixing(Mixing(), steps, 2, (8, 8), np.random.default_rng(0), first_turn)

@@ -204,3 +204,13 @@ def test_no_operations_and_no_examples_are_fine() -> None:
 def test_values_off_the_scale_are_refused(num_ops: int, magnitude: int) -> None:
     with pytest.raises(InvalidInput, match=r"-1|31"):
         draw_randaugment(4, num_ops, magnitude, np.random.default_rng(0))
+
+
+def test_plans_one_after_another_are_one_plan() -> None:
+    plan = draw_randaugment(9, 3, 6, np.random.default_rng(5))
+    rejoined = RandAugmentPlan.concatenate(
+        [plan.select(slice(0, 4)), plan.select(slice(4, 5)), plan.select(slice(5, 9))]
+    )
+    assert np.array_equal(rejoined.operations, plan.operations)
+    assert np.array_equal(rejoined.signs, plan.signs)
+    assert rejoined.magnitude == plan.magnitude

@@ -3,11 +3,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from fedfeast.data.prepared import Decoded, write_prepared
+from fedfeast.engines import EagerEngine
 from fedfeast.errors import InvalidInput
 from fedfeast.runs import load_recipe
-from fedfeast.runs.assembly import Federation, assemble
+from fedfeast.runs.assembly import Federation, assemble, engine_name
 
 
 def build(**settings: Any) -> Federation:
@@ -117,3 +119,34 @@ def test_a_servers_own_examples_are_taken_instead_of_training_ones(tmp_path: Pat
     assert bool((federation.examples.pool.images == 10).all())
     with pytest.raises(InvalidInput, match="do not fit 60 examples of the server"):
         build(**own, data__validation_examples=41)
+
+
+def test_the_engine_is_the_devices_own_unless_named() -> None:
+    assert isinstance(build().engine(), EagerEngine)
+    recipe = load_recipe("digits", {})
+    assert engine_name(recipe, torch.device("cuda")) == "graphs"
+    named = load_recipe("digits", {"engine.name": "eager"})
+    assert engine_name(named, torch.device("cuda")) == "eager"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"engine__name": "graphs"},
+            "engine.name = 'graphs' needs a CUDA device, and training is on the CPU: set engine.name=eager.",
+        ),
+        (
+            {"engine__precision": "bfloat16"},
+            "engine.precision = 'bfloat16' is known to the graph engine alone: set engine.precision=float32.",
+        ),
+        (
+            {"engine__name": "eager", "engine__precision": "bfloat16"},
+            "engine.precision = 'bfloat16' is known to the graph engine alone: set engine.precision=float32.",
+        ),
+    ],
+)
+def test_engines_refuse_what_they_cannot_do(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        build(**settings).engine()
+    assert str(refusal.value) == message

@@ -1,0 +1,175 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedfeast.engines.graphs import Precision
+from fedfeast.engines.graphs.kernels import normalisations, products, reductions, weight_gradients
+from fedfeast.engines.graphs.kernels.compiling import plan_launches
+from fedfeast.engines.graphs.kernels.launching import Launches, collected_launches, launch
+from fedfeast.engines.graphs.programs import Exchange, Memory, NetworkProgram
+from fedfeast.engines.graphs.workshop import Workshop
+from fedfeast.federation import LocalSgd
+from fedfeast.randomness import named_generator
+from fedfeast.runs import load_recipe
+from fedfeast.runs.assembly import build_without_data
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+# Compiles every kind of launch for the target of an H100 or H200, which takes no GPU, and prints what came out.
+COMPILE = """
+import json, re
+from concurrent.futures import ThreadPoolExecutor
+import torch, triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from fedfeast.engines.graphs import Precision
+from fedfeast.engines.graphs.kernels.compiling import plan_launches
+from fedfeast.engines.graphs.workshop import Workshop
+from fedfeast.federation import LocalSgd
+from fedfeast.runs import load_recipe
+from fedfeast.runs.assembly import build_without_data
+
+TYPES = {torch.bfloat16: "*bf16", torch.float32: "*fp32", torch.int32: "*i32", int: "i32", float: "fp32"}
+
+def compiled(one):
+    kernel, arguments, options = one
+    names = kernel.arg_names
+    constants = {name: value for name, value in options.items() if name in names}
+    types = [TYPES[value if isinstance(value, torch.dtype) else type(value)] for value in arguments]
+    signature = dict(zip(names, types)) | dict.fromkeys(constants, "constexpr")
+    assert list(signature) == list(names), kernel
+    aligned = {(i,): [["tt.divisibility", 16]] for i, kind in enumerate(types) if kind.startswith("*")}
+    source = ASTSource(kernel, signature, constexprs=constants, attrs=aligned)
+    settings = {name: value for name, value in options.items() if name not in names}
+    ptx = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=settings).asm["ptx"]
+    copies = re.findall(r"cp\\.async\\.(c[ag])\\.shared\\.global \\[[^]]*\\], \\[[^]]*\\], (0x[0-9a-f]+|[0-9]+)", ptx)
+    loads = sorted(set(re.findall(r"ld\\.global[\\w.:]*", ptx)))
+    facts = {"copies": [(kind, int(size, 0)) for kind, size in copies], "loads": loads}
+    return {"kernel": kernel.__name__, "options": constants, **facts}
+
+method = build_without_data(load_recipe("digits")).method
+workshop = Workshop(method, LocalSgd(), Precision(), torch.device("cpu"), (16, 1, 8, 8), True)
+with ThreadPoolExecutor(2) as pool:
+    for one in pool.map(compiled, plan_launches(workshop).values()):
+        print(json.dumps(one))
+"""
+
+
+def workshop(batch: int, precision: Precision) -> Workshop:
+    method = build_without_data(load_recipe("digits")).method
+    return Workshop(method, LocalSgd(), precision, DEVICE, (batch, 1, 8, 8), True)
+
+
+def one_pass(shared: Workshop, architecture: Any) -> None:
+    """Run an architecture forward and backward on real memory."""
+    memory = Memory(
+        torch.zeros(shared.compact_size, dtype=shared.precision.activations, device=DEVICE),
+        torch.zeros(shared.compact_size, device=DEVICE),
+        torch.zeros(shared.gradient_size, device=DEVICE),
+        torch.zeros(65536, dtype=torch.int32, device=DEVICE),
+    )
+    drawn = torch.from_numpy(named_generator(0).normal(size=shared.image_shape))
+    images = drawn.to(DEVICE, shared.precision.activations).contiguous(memory_format=torch.channels_last)
+    program = NetworkProgram(shared, shared.blueprint(architecture), images, memory)
+    shapes = program.forward(None)
+    program.backward(Exchange.of(shapes, torch.float32, DEVICE))
+
+
+def test_the_plan_is_what_passes_launch() -> None:
+    shared = workshop(16, Precision())
+    with collected_launches() as launched:
+        for architecture in shared.architectures:
+            one_pass(shared, architecture)
+    assert plan_launches(shared).keys() == launched.keys()
+    assert len(launched) > 50
+
+
+def test_nothing_is_launched_that_was_not_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    launched: Launches = {}
+
+    def note_and_launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) -> None:
+        with collected_launches() as noted:
+            launch(kernel, grid, *arguments, **options)
+        launched.update(noted)
+        launch(kernel, grid, *arguments, **options)
+
+    for module in (normalisations, products, reductions, weight_gradients):
+        monkeypatch.setattr(module, "launch", note_and_launch)
+    shared = workshop(2, Precision(torch.float32, torch.float32))
+    one_pass(shared, shared.architectures[0])
+    monkeypatch.undo()
+    planned = plan_launches(shared)
+    assert launched.keys() <= planned.keys()
+    assert len(launched) > 10
+
+
+def test_planning_takes_no_memory_and_leaves_launching_as_it_was() -> None:
+    launches = plan_launches(workshop(16, Precision()))
+    for _, arguments, _ in launches.values():
+        assert not any(isinstance(argument, torch.Tensor) for argument in arguments)
+    counted = torch.ones(2, 3, 4, device=DEVICE)
+    out = torch.zeros(2, 4, device=DEVICE)
+    reductions.finish_sums(counted, out[0], out[1])
+    assert out.tolist() == [[3.0] * 4] * 2
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment["TRITON_CACHE_DIR"] = str(tmp_path_factory.mktemp("cache"))
+    environment["PYTHONPATH"] = str(Path(__file__).parents[4] / "src")
+    command = [sys.executable, "-c", COMPILE]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_every_kernel_compiles_for_a_large_device(compiled: list[dict[str, Any]]) -> None:
+    assert len(compiled) == len(plan_launches(workshop(16, Precision())))
+    assert {one["kernel"] for one in compiled} >= {
+        "_convolve",
+        "_input_gradient",
+        "_weight_gradient",
+        "_normalise",
+        "_sum_gradients",
+        "_norm_gradient",
+        "_pool",
+        "_finish",
+    }
+
+
+@pytest.mark.parametrize("kernel", ["_convolve", "_input_gradient"])
+def test_products_copy_sixteen_bytes_at_a_time(compiled: list[dict[str, Any]], kernel: str) -> None:
+    # Hints get lost without a word, in an inlined function for one; two bytes at a time take twice as long.
+    wide = [one for one in compiled if one["kernel"] == kernel and one["options"]["IN_VECTOR"] == 8]
+    assert len(wide) > 5
+    for one in wide:
+        assert ["cg", 16] in one["copies"], one
+        assert min(size for _, size in one["copies"]) >= 8, one
+        assert not any(load.endswith("16") for load in one["loads"]), one
+
+
+def loads_whole_vectors(one: dict[str, Any]) -> bool:
+    loads = one["loads"]
+    return any(load.endswith(".v4.b32") for load in loads) and not any(load.endswith("16") for load in loads)
+
+
+def test_weight_gradients_load_sixteen_bytes_at_a_time(compiled: list[dict[str, Any]]) -> None:
+    kernels = [one for one in compiled if one["kernel"] == "_weight_gradient"]
+    wide = [one for one in kernels if one["options"]["PLAIN_VECTOR"] == one["options"]["SHIFTED_VECTOR"] == 8]
+    assert len(wide) > 5
+    for one in wide:
+        assert loads_whole_vectors(one), one
+
+
+@pytest.mark.parametrize("kernel", ["_normalise", "_sum_gradients", "_norm_gradient"])
+def test_normalisations_load_sixteen_bytes_at_a_time(compiled: list[dict[str, Any]], kernel: str) -> None:
+    for one in compiled:
+        if one["kernel"] == kernel and one["options"]["VECTOR"] == 8:
+            assert loads_whole_vectors(one), one

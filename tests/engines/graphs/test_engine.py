@@ -1,0 +1,175 @@
+import logging
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedfeast.data import Augmentation, Examples, Mixing, Normalisation, Preparation, ShardedExamples
+from fedfeast.engines import EagerEngine, GraphEngine, Precision
+from fedfeast.federation import Assignment, Client, LocalSgd
+from fedfeast.methods import Feast
+from fedfeast.networks import Architecture, ElasticResNet, SearchSpace
+from fedfeast.population import Shards
+from fedfeast.randomness import named_generator
+from fedfeast.runs import load_recipe
+from fedfeast.runs.assembly import Federation, assemble
+from fedfeast.variants import Variant, VariantCache
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+WHOLE = Precision(torch.float64, torch.float64)
+RATE = 0.1
+CASES: dict[str, Mapping[str, Any]] = {
+    rule: {"method.rule": rule} for rule in ("full", "global-min", "local-max", "min-max", "min-max-distilled")
+}
+CASES["fedavg"] = {"method.name": "fedavg", "method.max_macs": 1.2e6}
+
+
+@cache
+def federation(case: str) -> Federation:
+    augmented = {
+        "augmentation.randaugment": [2, 6],
+        "augmentation.crop_padding": 1,
+        "augmentation.mixing": "alternate",
+        "engine.precision": "float64",
+    }
+    return assemble(load_recipe("digits", {**augmented, **CASES[case]}))
+
+
+def engines(built: Federation) -> tuple[EagerEngine, GraphEngine]:
+    parts = (built.method, built.examples, built.preparation, LocalSgd(5e-3, 5.0), built.recipe.seed)
+    return EagerEngine(*parts, torch.float64, built.device), GraphEngine(*parts, WHOLE, built.device)
+
+
+def cohort(built: Federation, count: int) -> list[Assignment]:
+    # Of the whole range of budgets, so that some clients hold much and train long.
+    by_budget = sorted((built.clients[index] for index in built.participants), key=lambda one: one.budget_macs)
+    chosen = [by_budget[int(place)] for place in np.linspace(0, len(by_budget) - 1, count)]
+    return built.method.plan_round({}, chosen, 0, named_generator(0))[0]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_rounds_equal_eager_ones(case: str) -> None:
+    built = federation(case)
+    eager, graphs = engines(built)
+    planned = cohort(built, 4)
+    weights = [built.initial_weights()] * 2
+    num_steps = 0
+    for round_index in range(2):
+        before = weights[0]
+        one = eager.run_round(weights[0], planned, round_index, RATE)
+        other = graphs.run_round(weights[1], planned, round_index, RATE)
+        weights = [one.flat, other.flat]
+        assert float((other.flat - one.flat).norm() / (one.flat - before).norm()) < 1e-6
+        assert other.num_steps == one.num_steps
+        assert other.losses == pytest.approx(one.losses, rel=1e-6)
+        num_steps += one.num_steps
+    assert num_steps >= 12
+
+
+def test_more_clients_than_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = federation("full")
+    planned, flat = cohort(built, 4), built.initial_weights()
+    eager, graphs = engines(built)
+    expected = eager.run_round(flat, planned, 0, RATE)
+    monkeypatch.setattr("fedfeast.engines.graphs.engine.MOST_SLOTS", 2)
+    got = graphs.run_round(flat, planned, 0, RATE)
+    assert float((got.flat - expected.flat).norm() / (expected.flat - flat).norm()) < 1e-6
+    assert got.losses == pytest.approx(expected.losses, rel=1e-6)
+
+
+def test_clients_that_find_no_room_wait_their_turn(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    built = federation("full")
+    planned, flat = cohort(built, 3), built.initial_weights()
+    eager, graphs = engines(built)
+    monkeypatch.setattr("fedfeast.engines.graphs.engine.slots_that_fit", lambda *_: 1)
+    with caplog.at_level(logging.WARNING, "fedfeast"):
+        results = [graphs.run_round(flat, planned, round_index, RATE) for round_index in (0, 0)]
+    expected = eager.run_round(flat, planned, 0, RATE)
+    assert torch.equal(results[0].flat, results[1].flat)
+    assert float((results[0].flat - expected.flat).norm() / (expected.flat - flat).norm()) < 1e-6
+    assert [record.getMessage() for record in caplog.records] == [
+        "the device's memory has room for 1 of 3 clients at once: the others wait their turn"
+    ]
+
+
+def test_a_cohort_of_one_then_of_more() -> None:
+    built = federation("min-max-distilled")
+    eager, graphs = engines(built)
+    flat = built.initial_weights()
+    for count in (1, 3, 1):
+        planned = cohort(built, count)
+        expected, got = (engine.run_round(flat, planned, count, RATE) for engine in (eager, graphs))
+        assert float((got.flat - expected.flat).norm() / (expected.flat - flat).norm()) < 1e-6
+        assert got.losses == pytest.approx(expected.losses, rel=1e-6)
+
+
+def test_an_empty_cohort_changes_nothing() -> None:
+    built = federation("full")
+    _, graphs = engines(built)
+    flat = built.initial_weights()
+    result = graphs.run_round(flat, [], 0, RATE)
+    assert torch.equal(result.flat, flat)
+    assert (result.num_steps, result.losses) == (0, {})
+
+
+def test_the_same_round_gives_the_same_bits() -> None:
+    built = federation("full")
+    planned, flat = cohort(built, 3), built.initial_weights()
+    one, other = (engines(built)[1].run_round(flat, planned, 0, RATE) for _ in range(2))
+    assert torch.equal(one.flat, other.flat)
+    assert one.losses == other.losses
+
+
+def tiny_parts(divisor: int, sizes: tuple[int, int]) -> tuple[Feast, ShardedExamples, Preparation, LocalSgd, int]:
+    """A federation of three small variants and two clients, for kernels that an interpreter runs."""
+    space = SearchSpace(
+        stem_channels=8,
+        stage_channels=(8, 16) if divisor == 8 else (6, 10),
+        depths=(0, 1),
+        expansions=(0.25, 0.5),
+        widths=(0.5, 1.0),
+        stage_strides=(1, 2),
+        channel_divisor=divisor,
+        image_size=5,
+        image_channels=1,
+        classes=4,
+    )
+    network = ElasticResNet(space)
+    middle, large = Architecture((0, 0), (0.25, 0.5), (0, 0, 1)), Architecture((1, 0), (0.5, 0.5), (1, 1, 1))
+    cache = VariantCache.of([Variant.of(network, one) for one in (space.smallest, middle, large)])
+    generator = named_generator(0, "tiny")
+    pool = Examples(
+        torch.from_numpy(generator.integers(0, 256, (9, 1, 5, 5)).astype("uint8")),
+        torch.from_numpy(generator.integers(0, 4, 9)),
+    ).to(DEVICE)
+    examples = ShardedExamples(pool, Shards(np.arange(9), np.array([0, sizes[0], sum(sizes)])))
+    preparation = Preparation(4, 1, Augmentation(1, True), Mixing(), Normalisation((0.5,), (0.25,)))
+    return Feast(network, cache), examples, preparation, LocalSgd(5e-3, 5.0), 0
+
+
+@pytest.mark.parametrize(
+    ("divisor", "sizes", "steps"), [(8, (6, 3), 3), (2, (4, 3), 2)], ids=["whole chunks", "torn chunks"]
+)
+def test_fused_rounds_equal_eager_ones(
+    divisor: int, sizes: tuple[int, int], steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setattr("fedfeast.engines.graphs.kernels.vectors.NORM_PROGRAMS", 4)  # the interpreter is slow
+    parts = tiny_parts(divisor, sizes)
+    method = parts[0]
+    eager = EagerEngine(*parts, torch.float32, DEVICE)
+    graphs = GraphEngine(*parts, Precision(torch.float32, torch.float32), DEVICE)
+    graphs.workshop.fused = True
+    assert graphs.workshop.chunk == (8 if divisor == 8 else 1)
+    clients = [Client(0, "rich", 1e9, sizes[0]), Client(1, "poor", float(method.cache[0].macs), sizes[1])]
+    planned, _ = method.plan_round({}, clients, 0, named_generator(0))
+    flat = method.network.initial_weights(named_generator(0, "weights")).to(DEVICE)
+    expected, got = (engine.run_round(flat, planned, 0, RATE) for engine in (eager, graphs))
+    assert float((got.flat - expected.flat).norm() / (expected.flat - flat).norm()) < 1e-3
+    assert got.num_steps == expected.num_steps == steps
+    assert got.losses == pytest.approx(expected.losses, rel=1e-4)

@@ -1,0 +1,165 @@
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedfeast.engines.graphs.fused_layers import FusedLayers, is_fused
+from fedfeast.engines.graphs.gradient_plan import GradientPlan, plan_gradients
+from fedfeast.networks import ElasticResNet, SearchSpace
+from fedfeast.networks.normalisation import by_batch
+from fedfeast.randomness import named_generator
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+LOW = torch.bfloat16 if DEVICE.type == "cuda" else torch.float16  # Triton's interpreter has no products of bfloat16
+
+
+def network(channels: int, divisor: int, stem_stride: int, strides: tuple[int, int]) -> ElasticResNet:
+    return ElasticResNet(
+        SearchSpace(
+            stem_channels=16 if divisor == 8 else 6,
+            stage_channels=(16, 24) if divisor == 8 else (6, 10),
+            depths=(0, 1),
+            expansions=(0.25, 0.5),
+            widths=(0.5, 1.0),
+            stem_stride=stem_stride,
+            stage_strides=strides,
+            channel_divisor=divisor,
+            image_channels=channels,
+            classes=10,
+        )
+    )
+
+
+def drawn_weights(one: ElasticResNet) -> dict[str, Tensor]:
+    """Return weights whose scales and shifts differ between channels."""
+    generator = named_generator(0, "weights")
+    weights = one.layout.views(one.initial_weights(generator))
+    for name, values in weights.items():
+        if name.endswith((".scale", ".shift")):
+            values.copy_(torch.from_numpy(generator.uniform(0.5, 1.5, tuple(values.shape)) - name.endswith(".shift")))
+    return {
+        name: values.to(DEVICE).contiguous(memory_format=torch.channels_last)
+        if values.dim() == 4
+        else values.to(DEVICE)
+        for name, values in weights.items()
+    }
+
+
+def drawn(name: str, shape: tuple[int, ...]) -> Tensor:
+    values = torch.from_numpy(named_generator(0, name, *shape).normal(size=shape)).float().to(DEVICE)
+    return values.contiguous(memory_format=torch.channels_last) if len(shape) == 4 else values
+
+
+def make_layers(plan: GradientPlan) -> tuple[FusedLayers, Tensor, Tensor]:
+    buffer = torch.full((plan.size,), torch.nan, device=DEVICE)
+    counters = torch.zeros(65536, dtype=torch.int32, device=DEVICE)
+    return FusedLayers(plan, buffer, counters), buffer, counters
+
+
+def plain_pass(
+    one: ElasticResNet, weights: dict[str, Tensor], images: Tensor, by_output: Tensor
+) -> tuple[Tensor, dict[str, Tensor]]:
+    leaves = {name: values.clone().requires_grad_() for name, values in weights.items()}
+    (output,) = one.forward(leaves, images, one.space.largest, by_batch)
+    gradients = torch.autograd.grad(output, list(leaves.values()), by_output)
+    return output.detach(), dict(zip(leaves, gradients, strict=True))
+
+
+def fused_pass(
+    one: ElasticResNet, weights: dict[str, Tensor], images: Tensor, by_output: Tensor, activations: torch.dtype
+) -> tuple[Tensor, dict[str, Tensor]]:
+    plan = plan_gradients(one, one.space.largest, tuple(images.shape))
+    layers, buffer, counters = make_layers(plan)
+    held = {
+        name: values.to(activations) if values.dim() == 4 else values.clone().requires_grad_(not is_fused(name))
+        for name, values in weights.items()
+    }
+    (output,) = one.forward(held, images.to(activations), one.space.largest, layers)
+    output.backward(by_output)  # type: ignore[no-untyped-call]
+    gradients = {}
+    for name, place in plan.places.items():
+        if is_fused(name):
+            whole = place.of(buffer).view(place.parts, -1).sum(0)
+            shape = weights[name].shape
+            gradients[name] = (
+                whole.view(shape[0], *shape[2:], shape[1]).permute(0, 3, 1, 2) if len(shape) == 4 else whole
+            )
+        else:
+            own = held[name].grad
+            assert own is not None
+            gradients[name] = own
+    assert not counters.any()
+    return output.detach(), gradients
+
+
+@pytest.mark.parametrize(
+    ("one", "shape"),
+    [
+        (network(3, 8, 1, (1, 2)), (4, 3, 8, 8)),
+        (network(1, 8, 2, (1, 2)), (3, 1, 7, 9)),
+        (network(1, 2, 1, (2, 2)), (2, 1, 5, 7)),
+    ],
+    ids=["colour", "grey, odd, strided stem", "narrow, strided twice"],
+)
+def test_a_pass_equals_plain_autograd(one: ElasticResNet, shape: tuple[int, ...]) -> None:
+    weights, images, by_output = drawn_weights(one), drawn("images", shape), drawn("by output", (shape[0], 10))
+    expected, expected_gradients = plain_pass(one, weights, images, by_output)
+    output, gradients = fused_pass(one, weights, images, by_output, torch.float32)
+    torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-4)
+    assert gradients.keys() == expected_gradients.keys()
+    for name, gradient in gradients.items():
+        unit = float(expected_gradients[name].abs().max())
+        assert float((gradient - expected_gradients[name]).abs().max()) <= 1e-4 * unit, name
+
+
+def test_a_pass_in_low_precision_is_near() -> None:
+    one, shape = network(3, 8, 1, (1, 2)), (4, 3, 8, 8)
+    weights, images, by_output = drawn_weights(one), drawn("images", shape), drawn("by output", (4, 10))
+    expected, expected_gradients = plain_pass(one, weights, images, by_output)
+    output, gradients = fused_pass(one, weights, images, by_output, LOW)
+    assert output.dtype == torch.float32
+    assert float((output - expected).norm() / expected.norm()) < 0.02
+    got, wanted = (
+        torch.cat([values.flatten() for values in each.values()]) for each in (gradients, expected_gradients)
+    )
+    assert float((got - wanted).norm() / wanted.norm()) < 0.1
+
+
+def test_only_the_head_is_left_to_autograd() -> None:
+    names = network(3, 8, 1, (1, 2)).layout.shapes
+    assert [name for name in names if not is_fused(name)] == ["head.weight", "head.bias"]
+
+
+def test_a_lone_normalisation_is_refused() -> None:
+    one = network(1, 2, 1, (1, 2))
+    layers, _, _ = make_layers(plan_gradients(one, one.space.smallest, (2, 1, 4, 4)))
+    with pytest.raises(NotImplementedError, match=r"stem\.norm"):
+        layers("stem.norm", torch.zeros(2, 4, 2, 2), torch.ones(4), torch.zeros(4))
+
+
+@pytest.fixture
+def _no_garbage_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("_no_garbage_collector")
+@pytest.mark.parametrize("backward", [False, True])
+def test_activations_are_freed_without_the_garbage_collector(backward: bool) -> None:
+    # An output that its own node held on to was freed late or never, and with it a whole pass's memory.
+    one = network(1, 2, 1, (1, 2))
+    architecture, weights = one.space.largest, drawn_weights(one)
+    layers, _, _ = make_layers(plan_gradients(one, architecture, (2, 1, 4, 4)))
+    stem = layers.stem(weights, drawn("images", (2, 1, 4, 4)), 1)
+    projected = layers.block(weights, "stage1.block0", stem, 1)
+    plain = layers.block(weights, "stage1.block1", projected, 1)
+    alive = [weakref.ref(values) for values in (stem, projected, plain)]
+    if backward:
+        torch.autograd.grad(plain, layers.anchor, torch.ones_like(plain), allow_unused=True)
+    del stem, projected, plain
+    assert [one() for one in alive] == [None] * 3

@@ -1,0 +1,99 @@
+import pytest
+import torch
+
+from fedfeast.engines.eager import sgd_step_
+from fedfeast.engines.graphs.blueprint import active_positions, make_blueprint, passive_positions
+from fedfeast.engines.graphs.gradient_plan import plan_gradients
+from fedfeast.engines.graphs.plain_vectors import PlainVectors
+from fedfeast.federation import Accumulator, LocalSgd
+from fedfeast.networks import Architecture, ElasticResNet, SearchSpace
+from fedfeast.randomness import named_generator
+from fedfeast.routing import SliceMap
+
+CPU = torch.device("cpu")
+SPACE = SearchSpace(
+    stem_channels=12,
+    stage_channels=(12, 20),
+    depths=(0, 1),
+    expansions=(0.25, 0.5),
+    widths=(0.5, 1.0),
+    stage_strides=(1, 2),
+    channel_divisor=2,
+    image_channels=1,
+    classes=5,
+)
+NETWORK = ElasticResNet(SPACE)
+PARTIAL = Architecture((1, 0), (0.5, 0.25), (0, 0, 1))
+SLICES = SliceMap.leading(NETWORK.layout, NETWORK.shapes(PARTIAL))
+POSITIONS = SLICES.index().long()
+BLUEPRINT = make_blueprint(NETWORK, PARTIAL, plan_gradients(NETWORK, PARTIAL, (16, 1, 32, 32)), 1, CPU)
+ACTIVE = active_positions(NETWORK, [PARTIAL], 1, CPU)
+
+
+def drawn(name: str, size: int = NETWORK.layout.size) -> torch.Tensor:
+    return torch.from_numpy(named_generator(0, name, size).normal(size=size))
+
+
+@pytest.mark.parametrize("low_type", [torch.float64, torch.bfloat16])
+def test_gathering_rounds_convolutions_alone(low_type: torch.dtype) -> None:
+    source, size = drawn("source"), BLUEPRINT.index.numel()
+    low = torch.zeros(size, dtype=low_type)
+    full = low if low_type == torch.float64 else torch.zeros(size, dtype=torch.float64)
+    PlainVectors().gather(source, BLUEPRINT, low, full)
+    expected = NETWORK.layout.views(source, BLUEPRINT.layout.shapes)
+    for name, shape in BLUEPRINT.layout.shapes.items():
+        got = BLUEPRINT.layout.views(low if len(shape) == 4 else full)[name]
+        assert torch.equal(got, expected[name].to(got.dtype)), name
+
+
+def test_partial_gradients_add_up_at_their_positions() -> None:
+    plan = BLUEPRINT.plan
+    assert max(place.parts for place in plan.places.values()) > 1
+    partials, before = drawn("partials", plan.size), drawn("gradient")
+    gradient = before.clone()
+    PlainVectors().add_gradients(gradient, partials, BLUEPRINT)
+    expected = before.clone()
+    for name, view in NETWORK.layout.views(expected, BLUEPRINT.layout.shapes).items():
+        place, shape = plan.places[name], tuple(view.shape)
+        whole = place.of(partials).view(place.parts, place.size).sum(0)
+        view += whole.view(shape[0], *shape[2:], shape[1]).permute(0, 3, 1, 2) if len(shape) == 4 else whole.view(shape)
+    torch.testing.assert_close(gradient, expected)
+    others = torch.ones_like(before, dtype=torch.bool)
+    others[POSITIONS] = False
+    assert torch.equal(gradient[others], before[others])
+
+
+@pytest.mark.parametrize("clip_norm", [1e6, 0.5])
+def test_a_step_is_the_eager_engines(clip_norm: float) -> None:
+    weights, gradient, sgd = drawn("weights"), drawn("gradient"), LocalSgd(0.1, clip_norm)
+    others = torch.ones_like(weights, dtype=torch.bool)
+    others[POSITIONS] = False
+    gradient[others] = 0
+    expected, slope = SLICES.gather(weights), SLICES.gather(gradient)
+    sgd_step_(expected, slope, sgd, 0.3)
+    before = weights.clone()
+    PlainVectors().step(weights, gradient, ACTIVE, sgd, 0.3)
+    torch.testing.assert_close(SLICES.gather(weights), expected, rtol=1e-12, atol=1e-14)
+    assert not gradient.any(), "ready for the next step"
+    assert torch.equal(weights[others], before[others])
+
+
+def test_accumulating_is_the_accumulators() -> None:
+    answers, expected = Accumulator(NETWORK.layout.size), Accumulator(NETWORK.layout.size)
+    for weight in (3.0, 5.0):
+        source = drawn(f"source {weight}").float()
+        PlainVectors().accumulate(answers.totals, source, ACTIVE, weight, 1.0)
+        expected.add(SLICES, SLICES.gather(source), weight)
+    torch.testing.assert_close(answers.totals, expected.totals, rtol=1e-14, atol=0)
+
+
+def test_what_only_decays_is_accumulated_by_a_factor() -> None:
+    envelope = SliceMap.leading(NETWORK.layout, NETWORK.shapes(SPACE.largest))
+    passive = passive_positions(envelope, ACTIVE, 1)
+    source, answers, expected = drawn("source"), Accumulator(NETWORK.layout.size), Accumulator(NETWORK.layout.size)
+    PlainVectors().accumulate(answers.totals, source, ACTIVE, 2.0, 1.0)
+    PlainVectors().accumulate(answers.totals, source, passive, 2.0, 0.5)
+    halved = 0.5 * source
+    halved[POSITIONS] = source[POSITIONS]
+    expected.add(envelope, envelope.gather(halved), 2.0)
+    torch.testing.assert_close(answers.totals, expected.totals, rtol=1e-14, atol=0)

@@ -1,0 +1,110 @@
+from functools import cache
+
+import pytest
+import torch
+
+from fedfeast.data import Batch
+from fedfeast.engines.graphs import Precision
+from fedfeast.engines.graphs.plain_vectors import PlainVectors
+from fedfeast.engines.graphs.programs import Exchange, LossProgram, Memory, NetworkProgram
+from fedfeast.engines.graphs.workshop import Workshop
+from fedfeast.federation import LocalSgd
+from fedfeast.networks.normalisation import by_batch
+from fedfeast.randomness import named_generator
+from fedfeast.runs import load_recipe
+from fedfeast.runs.assembly import build_without_data
+
+SHAPES = ((4, 10),)
+
+
+@cache
+def workshop() -> Workshop:
+    method = build_without_data(load_recipe("digits")).method
+    return Workshop(
+        method, LocalSgd(), Precision(torch.float64, torch.float64), torch.device("cpu"), (4, 1, 8, 8), False
+    )
+
+
+def drawn(name: str, *shape: int) -> torch.Tensor:
+    return torch.from_numpy(named_generator(0, name).normal(size=shape))
+
+
+def batch() -> Batch:
+    labels = torch.tensor([1, 2, 3, 4]), torch.tensor([4, 3, 2, 1])
+    return Batch(drawn("images", 4, 1, 8, 8), *labels, torch.tensor(0.7, dtype=torch.float64))
+
+
+def exchange() -> Exchange:
+    rooms = Exchange.of(SHAPES, torch.float64, torch.device("cpu"))
+    rooms.outputs[0].copy_(drawn("outputs", *SHAPES[0]))
+    return rooms
+
+
+@pytest.mark.parametrize("position", [0, 3, -1])
+def test_a_network_leaves_outputs_and_takes_their_gradients(position: int) -> None:
+    shared, network = workshop(), workshop().method.network
+    architecture = shared.architectures[position]
+    blueprint = shared.blueprint(architecture)
+    compact = torch.zeros(shared.compact_size, dtype=torch.float64)
+    counters = torch.zeros(1, dtype=torch.int32)
+    memory = Memory(compact, compact, torch.full((shared.gradient_size,), torch.nan, dtype=torch.float64), counters)
+    program, rooms = NetworkProgram(shared, blueprint, batch().images, memory), exchange()
+    for seed in range(2):  # the same memory again, other weights
+        flat = network.initial_weights(named_generator(seed)).double()
+        PlainVectors().gather(flat, blueprint, memory.low, memory.full)
+        leaves = {
+            name: view.clone().requires_grad_()
+            for name, view in network.layout.views(flat, network.shapes(architecture)).items()
+        }
+        (expected,) = network.forward(leaves, batch().images, architecture, by_batch)
+        assert program.forward(rooms) == SHAPES
+        torch.testing.assert_close(rooms.outputs[0], expected.detach(), rtol=1e-12, atol=1e-12)
+        rooms.gradients[0].copy_(drawn(f"gradient {seed}", *SHAPES[0]))
+        program.backward(rooms)
+        gradients = torch.autograd.grad(expected, list(leaves.values()), rooms.gradients[0])
+        total = torch.zeros(network.layout.size, dtype=torch.float64)
+        PlainVectors().add_gradients(total, memory.gradients, blueprint)
+        for name, gradient in zip(leaves, gradients, strict=True):
+            got = network.layout.views(total, network.shapes(architecture))[name]
+            torch.testing.assert_close(got, gradient, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("role", ["supervised", "teacher", "student"])
+def test_a_loss_is_the_methods(role: str) -> None:
+    rooms, method = exchange(), workshop().method
+    carried = drawn("teacher", *SHAPES[0]).softmax(1) if role == "student" else None
+    program = LossProgram(workshop(), role, batch(), rooms, carried)
+    assert float(program.total) == 0, "trying it out counts for nothing"
+    if carried is not None:
+        assert program.carried_in is not None
+        program.carried_in.copy_(carried)
+    expected_total = 0.0
+    for turn in range(2):
+        rooms.outputs[0].copy_(drawn(f"outputs {turn}", *SHAPES[0]))
+        program.replay()
+        leaf = rooms.outputs[0].clone().requires_grad_()
+        loss, left = method.loss(role, (leaf,), batch(), carried)
+        (gradient,) = torch.autograd.grad(loss, leaf)
+        torch.testing.assert_close(rooms.gradients[0], gradient)
+        expected_total += float(loss.detach())
+        assert float(program.total) == pytest.approx(expected_total, rel=1e-12)
+        if left is None:
+            assert program.carried_out is None
+        else:
+            assert program.carried_out is not None
+            torch.testing.assert_close(program.carried_out, left)
+
+
+def test_what_is_only_handed_on_is_not_copied() -> None:
+    carried = drawn("teacher", *SHAPES[0]).softmax(1)
+    program = LossProgram(workshop(), "student", batch(), exchange(), carried)
+    assert program.carried_out is program.carried_in
+    assert program.carried_in is not carried
+
+
+def test_room_for_outputs_and_their_gradients() -> None:
+    rooms = Exchange.of(((2, 3), (4,)), torch.float32, torch.device("cpu"))
+    for each in (rooms.outputs, rooms.gradients):
+        assert [tuple(one.shape) for one in each] == [(2, 3), (4,)]
+        assert all(one.dtype == torch.float32 for one in each)
+    assert rooms.outputs[0].data_ptr() != rooms.gradients[0].data_ptr()

@@ -1,0 +1,272 @@
+"""The graph engine on a CUDA device: equal to the eager one, deterministic, and within its memory and time."""
+
+import logging
+import time
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import fedfeast
+from fedfeast.data import (
+    Augmentation,
+    Batch,
+    Examples,
+    Mixing,
+    Normalisation,
+    Preparation,
+    ShardedExamples,
+    draw_local_plan,
+)
+from fedfeast.data.round_batches import BatchRecord, make_round
+from fedfeast.engines import EagerEngine, GraphEngine, Precision
+from fedfeast.engines.graphs.streams import new_pool, new_stream
+from fedfeast.federation import Assignment, LocalSgd, RoundResult, mixed_cross_entropy
+from fedfeast.methods import Feast
+from fedfeast.methods.feast import TrainingRule
+from fedfeast.networks import Architecture
+from fedfeast.networks.normalisation import by_batch
+from fedfeast.population import Shards
+from fedfeast.randomness import named_generator
+from fedfeast.runs import Interrupted, load_recipe
+from fedfeast.runs.assembly import Federation, assemble, build_without_data
+from fedfeast.runs.training import Silent
+
+pytestmark = pytest.mark.gpu
+
+RATE = 0.1
+WHOLE = Precision(torch.float64, torch.float64)
+LOSS_TOLERANCE = 1e-5  # relative, of float32 without TF32
+GRADIENT_TOLERANCE = 1e-2  # norm of the difference over the norm
+PREPARING_MS = 20
+AUGMENTED = {"augmentation.randaugment": [2, 6], "augmentation.crop_padding": 1, "augmentation.mixing": "alternate"}
+SHORT: dict[str, Any] = {
+    **AUGMENTED,
+    "training.rounds": 4,
+    "training.clients_per_round": 3,
+    "evaluation.every_rounds": 2,
+    "engine.device": "cuda",
+    "engine.name": "graphs",
+}
+
+
+def federation(**settings: Any) -> Federation:
+    dotted = {key.replace("__", "."): value for key, value in settings.items()}
+    built = assemble(load_recipe("digits", {**AUGMENTED, "engine.device": "cuda", **dotted}))
+    assert built.device.type == "cuda"
+    return built
+
+
+def cohort(built: Federation, count: int) -> list[Assignment]:
+    # Of the whole range of budgets, so that some clients hold much and train long.
+    by_budget = sorted((built.clients[index] for index in built.participants), key=lambda one: one.budget_macs)
+    chosen = [by_budget[int(place)] for place in np.linspace(0, len(by_budget) - 1, count)]
+    return built.method.plan_round({}, chosen, 0, named_generator(0))[0]
+
+
+@pytest.mark.parametrize("rule", ["full", "global-min", "local-max", "min-max", "min-max-distilled"])
+def test_a_round_equals_the_eager_engines_in_float64(rule: TrainingRule) -> None:
+    built = federation(method__rule=rule, engine__precision="float64")
+    parts = (built.method, built.examples, built.preparation, LocalSgd(5e-4, 10.0), built.recipe.seed)
+    planned, flat = cohort(built, 6), built.initial_weights()
+    expected = EagerEngine(*parts, torch.float64, built.device).run_round(flat, planned, 0, RATE)
+    engine = GraphEngine(*parts, WHOLE, built.device)
+    assert not engine.workshop.fused
+    got = engine.run_round(flat, planned, 0, RATE)
+    assert got.num_steps == expected.num_steps >= 12
+    assert float((got.flat - expected.flat).norm() / (expected.flat - flat).norm()) < 1e-6
+    assert got.losses == pytest.approx(expected.losses, rel=1e-6)
+
+
+@pytest.fixture
+def _products_of_whole_floats() -> Iterator[None]:
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    yield
+    torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
+
+
+@cache
+def paper_method() -> Feast:
+    method = build_without_data(load_recipe("cifar100-paper", {})).method
+    assert isinstance(method, Feast)
+    return method
+
+
+def random_batch() -> Batch:
+    generator = named_generator(0, "batch")
+    images = torch.from_numpy(generator.normal(size=(64, 3, 32, 32))).float().cuda()
+    labels = [torch.from_numpy(generator.integers(0, 100, 64)).cuda() for _ in range(2)]
+    return Batch(images.contiguous(memory_format=torch.channels_last), labels[0], labels[1], torch.tensor(0.7).cuda())
+
+
+def paper_weights(architecture: Architecture) -> dict[str, Tensor]:
+    network = paper_method().network
+    flat = network.initial_weights(named_generator(0, "weights"))
+    views = network.layout.views(flat, network.shapes(architecture))
+    layouts = {4: torch.channels_last}
+    return {
+        name: view.cuda().clone(memory_format=layouts.get(view.dim(), torch.contiguous_format))
+        for name, view in views.items()
+    }
+
+
+def plain_pass(architecture: Architecture, batch: Batch) -> tuple[float, dict[str, Tensor]]:
+    leaves = {name: values.requires_grad_() for name, values in paper_weights(architecture).items()}
+    (logits,) = paper_method().network.forward(leaves, batch.images, architecture, by_batch)
+    loss = mixed_cross_entropy(logits, batch)
+    gradients = torch.autograd.grad(loss, list(leaves.values()))
+    return float(loss.detach()), dict(zip(leaves, gradients, strict=True))
+
+
+def fused_pass(architecture: Architecture, batch: Batch) -> tuple[float, dict[str, Tensor]]:
+    from fedfeast.engines.graphs.fused_layers import FusedLayers, is_fused
+    from fedfeast.engines.graphs.gradient_plan import plan_gradients
+
+    network = paper_method().network
+    plan = plan_gradients(network, architecture, tuple(batch.images.shape))
+    buffer = torch.full((plan.size,), torch.nan, device="cuda")
+    layers = FusedLayers(plan, buffer, torch.zeros(65536, dtype=torch.int32, device="cuda"))
+    held = {name: one.requires_grad_(not is_fused(name)) for name, one in paper_weights(architecture).items()}
+    (logits,) = network.forward(held, batch.images, architecture, layers)
+    loss = mixed_cross_entropy(logits, batch)
+    leaves = {name: one for name, one in held.items() if not is_fused(name)}
+    inputs = [*leaves.values(), layers.anchor]
+    gradients = dict(zip(leaves, torch.autograd.grad(loss, inputs, allow_unused=True), strict=False))
+    for name, place in plan.places.items():
+        if name not in leaves:
+            whole, shape = place.of(buffer).view(place.parts, place.size).sum(0), held[name].shape
+            if len(shape) == 4:
+                whole = whole.view(shape[0], *shape[2:], shape[1]).permute(0, 3, 1, 2)
+            gradients[name] = whole
+    return float(loss.detach()), gradients
+
+
+@pytest.mark.usefixtures("_products_of_whole_floats")
+@pytest.mark.parametrize("position", [0, -1], ids=["smallest", "largest"])
+def test_a_pass_of_the_papers_network_equals_plain_autograd(position: int) -> None:
+    architecture, batch = list(paper_method().cache)[position].architecture, random_batch()
+    expected_loss, expected = plain_pass(architecture, batch)
+    loss, gradients = fused_pass(architecture, batch)
+    assert gradients.keys() == expected.keys()
+    got, wanted = (torch.cat([each[name].flatten() for name in expected]).double() for each in (gradients, expected))
+    loss_error = abs(loss - expected_loss) / expected_loss
+    gradient_error = float((got - wanted).norm() / wanted.norm())
+    print(f"loss differs by {loss_error:.2e}, gradient by {gradient_error:.2e}")
+    assert loss_error < LOSS_TOLERANCE
+    assert gradient_error < GRADIENT_TOLERANCE
+
+
+def one_round(built: Federation, engine: GraphEngine, count: int = 5) -> RoundResult:
+    return engine.run_round(built.initial_weights(), cohort(built, count), 0, RATE)
+
+
+def graph_engine(built: Federation) -> GraphEngine:
+    engine = built.engine()
+    assert isinstance(engine, GraphEngine)
+    return engine
+
+
+def test_a_fused_round_in_bfloat16_gives_the_same_bits_every_time() -> None:
+    pytest.importorskip("triton")
+    built = federation()
+    first, other = graph_engine(built), graph_engine(built)
+    assert first.workshop.fused
+    assert first.workshop.precision == Precision(torch.float32, torch.bfloat16)
+    results = [one_round(built, first), one_round(built, first), one_round(built, other)]
+    assert bool(torch.isfinite(results[0].flat).all())
+    assert not torch.equal(results[0].flat, built.initial_weights())
+    for result in results[1:]:
+        assert torch.equal(result.flat, results[0].flat)
+        assert result.losses == results[0].losses
+
+
+def test_clients_that_find_no_room_wait_their_turn(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    built = federation()
+    with caplog.at_level(logging.WARNING, "fedfeast"):
+        expected = one_round(built, graph_engine(built))
+        assert caplog.records == []
+        monkeypatch.setattr("fedfeast.engines.graphs.engine.slots_that_fit", lambda *_: 1)
+        got = one_round(built, graph_engine(built))
+    assert [record.getMessage() for record in caplog.records] == [
+        "the device's memory has room for 1 of 5 clients at once: the others wait their turn"
+    ]
+    assert torch.equal(got.flat, expected.flat)
+    assert got.losses == pytest.approx(expected.losses, rel=1e-12)
+
+
+class StopAfterTwo(Silent):
+    def on_round(self, row: dict[str, Any]) -> None:
+        if row["round"] == 2:
+            raise KeyboardInterrupt
+
+
+def test_a_run_is_stopped_resumed_and_evaluated(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted, match="after round 2"):
+        fedfeast.train("digits", tmp_path / "run", SHORT, StopAfterTwo())
+    run = fedfeast.train("digits", tmp_path / "run", SHORT)
+    assert [row["round"] for row in run.folder.metrics()] == [1, 2, 3, 4]
+    assert len(run.curve.points) >= 6
+    assert all(0 <= point.accuracy <= 1 for point in run.curve.points)
+    unbroken = fedfeast.train("digits", tmp_path / "unbroken", SHORT)
+    states = [one.folder.checkpoints.load_latest()[0] for one in (run, unbroken)]
+    assert states[0] is not None
+    assert states[1] is not None
+    assert torch.equal(states[0].flat, states[1].flat)
+
+
+def test_captured_work_is_replayed_from_and_to_the_same_memory() -> None:
+    device = torch.device("cuda")
+    stream, values, total = new_stream(device, priority=-1), torch.ones(8, device=device), torch.zeros(8, device=device)
+    torch.cuda.synchronize()
+
+    def work() -> None:
+        total.add_(values * 2)
+
+    with stream.entered():
+        work()
+    replay = stream.capture(work, new_pool(device))
+    other = new_stream(device)
+    for number in (3, 5):
+        with other.entered():
+            values.fill_(number)
+        stream.wait_for(other.mark(), None)
+        with stream.entered():
+            replay()
+        other.wait_for(stream.mark())
+    stream.finish()
+    assert total.tolist() == [2.0 + 6.0 + 10.0] * 8
+
+
+def test_a_rounds_examples_are_prepared_in_time() -> None:
+    clients, held, batch = 10, 450, 50
+    generator = named_generator(0, "images")
+    images = torch.from_numpy(generator.integers(0, 256, (clients * held, 3, 32, 32), dtype=np.uint8)).cuda()
+    labels = torch.from_numpy(generator.integers(0, 100, clients * held)).cuda()
+    shards = Shards(generator.permutation(clients * held), np.arange(clients + 1) * held)
+    examples = ShardedExamples(Examples(images, labels), shards)
+    preparation = Preparation(
+        batch, 1, Augmentation(4, True, (2, 6)), Mixing(), Normalisation((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
+    )
+    record = BatchRecord((batch, 3, 32, 32), torch.bfloat16)
+    seconds = []
+    for turn in range(13):
+        plans = [
+            draw_local_plan(held, (32, 32), preparation, turn, named_generator(turn, one)) for one in range(clients)
+        ]
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        rows = make_round(examples, range(clients), plans, record, preparation.normalisation)
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - started)
+    assert len(rows) * batch == 4500
+    median = 1000 * float(np.median(seconds[3:]))
+    print(f"prepared in {median:.1f} ms")
+    assert median < PREPARING_MS
