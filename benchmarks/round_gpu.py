@@ -6,15 +6,19 @@ python benchmarks/round_gpu.py --set data.folder=FOLDER --out benchmarks/DATE-ro
 import argparse
 import json
 import platform
+import shlex
+import sys
 import time
 from collections import Counter
 from datetime import date
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from fedfeast.data.round_batches import BatchRecord, make_round
 from fedfeast.engines import EagerEngine, GraphEngine
 from fedfeast.federation import Assignment, Engine, LocalSgd, sample_cohort
 from fedfeast.randomness import named_generator
@@ -60,6 +64,21 @@ def training_flops(federation: Federation, engine: GraphEngine, rounds: range) -
     return 6.0 * macs * federation.preparation.batch_size
 
 
+def time_preparation(federation: Federation, engine: GraphEngine) -> tuple[int, float]:
+    """Return the examples of round 0, and the milliseconds it takes to gather, augment and mix them."""
+    drawn = [engine.draw(assignment, 0) for assignment in planned(federation, 0)]
+    clients, plans = [one.assignment.client.index for one in drawn], [one.plan for one in drawn]
+    preparation, times = federation.preparation, []
+    record = BatchRecord((preparation.batch_size, *federation.examples.pool.images.shape[1:]), torch.bfloat16)
+    for _ in range(12):
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        rows = make_round(federation.examples, clients, plans, record, preparation.normalisation)
+        torch.cuda.synchronize()
+        times.append(1e3 * (time.perf_counter() - started))
+    return len(rows) * preparation.batch_size, median(times[2:])
+
+
 def profile_round(federation: Federation, engine: GraphEngine, flat: torch.Tensor) -> tuple[dict[str, float], int]:
     """Return the share of device time by kind of work in one round, and the number of kernels."""
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
@@ -82,7 +101,8 @@ def measure(settings: list[str], recipe_name: str, num_rounds: int, eager_rounds
     assert isinstance(engine, GraphEngine)
     _, setup, steps = time_rounds(federation, engine, rounds, flat)
     seconds, setup_again, _ = time_rounds(federation, engine, rounds, flat)
-    peak = torch.cuda.max_memory_reserved() / 2**30
+    free, total = torch.cuda.mem_get_info()
+    prepared_examples, preparation_ms = time_preparation(federation, engine)
     shares, kernels = profile_round(federation, engine, flat)
     first_passes = sum(len(passes) for one in planned(federation, 0) for passes in engine.draw(one, 0).passes)
     sgd = LocalSgd(recipe.training.weight_decay, recipe.training.clip_norm)
@@ -100,7 +120,9 @@ def measure(settings: list[str], recipe_name: str, num_rounds: int, eager_rounds
         "capture_seconds": setup,
         "capture_seconds_again": setup_again,
         "graphs": engine.workshop.num_graphs,
-        "peak_gib": peak,
+        "peak_gib": (total - free) / 2**30,  # of the whole device, graphs included
+        "prepared_examples": prepared_examples,
+        "preparation_ms": preparation_ms,
         "rounds": num_rounds,
         "eager_rounds": eager_rounds,
         "steps_per_round": steps / num_rounds,
@@ -128,6 +150,7 @@ def to_markdown(result: dict[str, Any], command: str) -> str:
 | eager over graphs, the same rounds | {result["eager_ratio"]:.1f} |
 | compiling, warming up and capturing {result["graphs"]} graphs, seconds in all | {result["capture_seconds"]:.1f} |
 | device memory at most, GiB | {result["peak_gib"]:.1f} |
+| preparing {result["prepared_examples"]} examples, milliseconds (median of 10) | {result["preparation_ms"]:.1f} |
 | arithmetic rate, TFLOP/s | {result["tflops"]:.1f} |
 | kernels a pass | {result["kernels_per_pass"]:.0f} |
 
@@ -144,8 +167,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="a Markdown file; a JSON file is written beside it")
     arguments = parser.parse_args()
     result = measure(arguments.settings, arguments.recipe, arguments.rounds, arguments.eager_rounds)
-    command = f"python benchmarks/round_gpu.py --recipe {arguments.recipe} --rounds {arguments.rounds}"
-    text = to_markdown(result, command)
+    text = to_markdown(result, shlex.join(["python", *sys.argv]))
     print(text)
     if arguments.out:
         arguments.out.write_text(text)

@@ -237,7 +237,7 @@ def test_captured_work_is_replayed_from_and_to_the_same_memory() -> None:
     for number in (3, 5):
         with other.entered():
             values.fill_(number)
-        stream.wait_for(other.mark(), None)
+        stream.wait_for(other.mark())
         with stream.entered():
             replay()
         other.wait_for(stream.mark())

@@ -8,7 +8,7 @@ import torch
 from fedfeast.data.prepared import Decoded, write_prepared
 from fedfeast.engines import EagerEngine
 from fedfeast.errors import InvalidInput
-from fedfeast.runs import load_recipe
+from fedfeast.runs import Run, load_recipe
 from fedfeast.runs.assembly import Federation, assemble, engine_name
 
 
@@ -150,3 +150,11 @@ def test_engines_refuse_what_they_cannot_do(settings: dict[str, Any], message: s
     with pytest.raises(InvalidInput) as refusal:
         build(**settings).engine()
     assert str(refusal.value) == message
+
+
+def test_an_engine_that_cannot_run_here_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"engine.name = 'graphs' needs a CUDA device"):
+        Run.create("digits", tmp_path / "run", {"engine.name": "graphs"})
+    with pytest.raises(InvalidInput, match=r"engine.precision = 'bfloat16' is known to the graph engine alone"):
+        Run.create("digits", tmp_path / "run", {"engine.precision": "bfloat16"})
+    assert not (tmp_path / "run").exists()

@@ -156,3 +156,13 @@ def test_summary_and_curve(folder: RunFolder) -> None:
 def test_clients_table(folder: RunFolder) -> None:
     folder.write_clients({"name": ["a", "b"], "budget_macs": [1.5, 2e9]})
     assert folder.budgets_macs().tolist() == [1.5, 2e9]
+
+
+def test_a_run_says_which_engines_trained_it(tmp_path: Path) -> None:
+    recipe = load_recipe("digits", {})
+    parts = {"path": tmp_path / "run", "recipe": recipe, "threads": 1, "device": "cpu"}
+    folder = RunFolder.create(**parts, engine="graphs, bfloat16")  # type: ignore[arg-type]
+    assert folder.environment()["engine"] == "graphs, bfloat16"
+    again = RunFolder.create(**parts, engine="eager, float32").environment()  # type: ignore[arg-type]
+    assert again["engine"] == "eager, float32"
+    assert again["earlier"] == [{"engine": "graphs, bfloat16", "device": "cpu"}]

@@ -54,7 +54,7 @@ def _lines(plan: Plan) -> dict[str, str]:
             f"{plan['coverage']['psi_min']:.3g}, {plan['coverage']['psi_max']:.3g}"
         )
     if "time" in plan:
-        lines["predicted time on this device"] = (
+        lines["predicted time on this device, eager engine"] = (
             f"{plan['time']['seconds_per_round']:.3g} s a round, {plan['time']['hours']:.3g} h in all"
         )
     return lines

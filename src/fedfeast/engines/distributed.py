@@ -27,14 +27,14 @@ class DistributedEngine(Engine):
         own = [assignments[position] for position in shares[self._ranks.rank]]
         collected = self._inner.collect(flat, own, round_index, learning_rate)
         self._ranks.add_up_(collected.answers.totals)
-        parts = self._ranks.gather((collected.num_steps, dict(collected.losses)))
+        parts = self._ranks.gather((collected.num_steps, dict(collected.losses), collected.setup_seconds))
         losses: dict[str, tuple[float, int]] = {}
-        for _, part in parts:
+        for _, part, _ in parts:
             for role, (total, count) in part.items():
                 earlier_total, earlier_count = losses.get(role, (0.0, 0))
                 losses[role] = (earlier_total + total, earlier_count + count)
-        num_steps = sum(own_steps for own_steps, _ in parts)
-        return Collected(collected.answers, num_steps, losses, collected.setup_seconds)
+        num_steps, setup_seconds = sum(part[0] for part in parts), max(part[2] for part in parts)
+        return Collected(collected.answers, num_steps, losses, setup_seconds)
 
     def _expected_work(self, assignment: Assignment) -> float:
         """Return the work to expect of a client's round, in forward MACs."""

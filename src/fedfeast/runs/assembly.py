@@ -1,6 +1,5 @@
 """From a recipe to a federation: the parts of every layer, put together."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from fedfeast.data import (
     split_server_examples,
 )
 from fedfeast.engines import EagerEngine, GraphEngine, Precision
+from fedfeast.engines.graphs.workshop import has_fused_kernels
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Examiner
 from fedfeast.federation import Client, Engine, LocalSgd, Method
@@ -67,8 +67,8 @@ class Federation:
         parts = (self.method, self.examples, self.preparation, sgd, self.recipe.seed)
         if engine_name(self.recipe, self.device) == "eager":
             return EagerEngine(*parts, self.dtype, self.device)
-        rounded = self.recipe.engine.precision in ("auto", "bfloat16")
-        return GraphEngine(*parts, Precision(self.dtype, torch.bfloat16 if rounded else self.dtype), self.device)
+        activations = torch.bfloat16 if precision_name(self.recipe, self.device) == "bfloat16" else self.dtype
+        return GraphEngine(*parts, Precision(self.dtype, activations), self.device)
 
     def initial_weights(self) -> torch.Tensor:
         """Draw the global vector a run starts from."""
@@ -89,8 +89,6 @@ class Federation:
 
 def choose_device(recipe: Recipe) -> torch.device:
     """Return CUDA where there is one and the recipe does not say cpu; a run may be evaluated on another machine."""
-    # Read once, when CUDA starts: how many streams reach the device side by side. The graph engine has about 40.
-    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     return torch.device("cuda" if recipe.engine.device != "cpu" and torch.cuda.is_available() else "cpu")
 
 
@@ -105,7 +103,7 @@ def engine_name(recipe: Recipe, device: torch.device) -> str:
     """Return which engine trains on a device; settings that it does not know are errors."""
     name = recipe.engine.name
     if name == "auto":
-        name = "graphs" if device.type == "cuda" else "eager"
+        name = "graphs" if has_fused_kernels(device) else "eager"
     if name == "graphs" and device.type != "cuda":
         raise InvalidInput(
             "engine.name = 'graphs' needs a CUDA device, and training is on the CPU: set engine.name=eager."
@@ -115,6 +113,13 @@ def engine_name(recipe: Recipe, device: torch.device) -> str:
             "engine.precision = 'bfloat16' is known to the graph engine alone: set engine.precision=float32."
         )
     return name
+
+
+def precision_name(recipe: Recipe, device: torch.device) -> str:
+    """Return the precision that training runs in."""
+    if recipe.engine.precision != "auto":
+        return recipe.engine.precision
+    return "bfloat16" if engine_name(recipe, device) == "graphs" else "float32"
 
 
 def assemble(recipe: Recipe) -> Federation:

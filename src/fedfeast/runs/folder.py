@@ -41,7 +41,15 @@ class RunFolder:
         return cls(path)
 
     @classmethod
-    def create(cls, path: Path, recipe: Recipe, threads: int, device: str, processes: int = 1) -> "RunFolder":
+    def create(
+        cls,
+        path: Path,
+        recipe: Recipe,
+        threads: int,
+        device: str,
+        processes: int = 1,
+        engine: str = "eager, float32",
+    ) -> "RunFolder":
         """Start a run in a new or empty folder, or reopen it where it holds the same recipe."""
         if path.exists() and not path.is_dir():
             raise InvalidInput(f"--out {path} is a file: give a folder.")
@@ -60,12 +68,25 @@ class RunFolder:
                 (path / "environment.json").unlink(missing_ok=True)
                 (path / "clients.csv").unlink(missing_ok=True)
         if not (path / "environment.json").is_file():
-            write_json(path / "environment.json", _environment(threads, device, processes))
-        elif (written := folder.environment()).get("processes", 1) != processes:
-            # Other processes share the cores otherwise; the same number keeps its threads and with them its bits.
-            with folder.locked():
-                write_json(path / "environment.json", {**written, "threads": threads, "processes": processes})
+            write_json(path / "environment.json", _environment(threads, device, processes, engine))
+        else:
+            folder._note_changes(threads, device, processes, engine)
         return folder
+
+    def _note_changes(self, threads: int, device: str, processes: int, engine: str) -> None:
+        """Record where a run goes on with other processes or another engine than it had."""
+        written = self.environment()
+        changed: dict[str, Any] = {}
+        if written.get("processes", 1) != processes:
+            # Other processes share the cores otherwise; the same number keeps its threads and with them its bits.
+            changed = {"threads": threads, "processes": processes}
+        if written.get("engine", engine) != engine:
+            earlier = {"engine": written["engine"], "device": written["device"]}
+            history = [*written.get("earlier", []), earlier]
+            changed |= {"engine": engine, "device": _device_name(device), "earlier": history}
+        if changed:
+            with self.locked():
+                write_json(self.path / "environment.json", {**written, **changed})
 
     def recipe(self) -> Recipe:
         """Return the resolved recipe, with the run's own copies of the files it names."""
@@ -248,7 +269,7 @@ def _write_bytes(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
 
-def _environment(threads: int, device: str, processes: int) -> dict[str, Any]:
+def _environment(threads: int, device: str, processes: int, engine: str) -> dict[str, Any]:
     libraries = ("torch", "numpy", "scikit-learn", "pydantic", "safetensors")
     return {
         "fedfeast": version("fedfeast"),
@@ -259,8 +280,13 @@ def _environment(threads: int, device: str, processes: int) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "processes": processes,
         "threads": threads,
-        "device": torch.cuda.get_device_name() if device == "cuda" else device,
+        "device": _device_name(device),
+        "engine": engine,
     }
+
+
+def _device_name(device: str) -> str:
+    return torch.cuda.get_device_name() if device == "cuda" else device
 
 
 def _processor() -> str:

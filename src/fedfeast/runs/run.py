@@ -12,7 +12,7 @@ import torch
 from fedfeast.engines.ranks import LostRank, join_ranks
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import ClientWins, Curve, count_client_wins
-from fedfeast.runs.assembly import Federation, assemble, require_device
+from fedfeast.runs.assembly import Federation, assemble, engine_name, precision_name, require_device
 from fedfeast.runs.checkpoint import Best, TrainingState
 from fedfeast.runs.folder import RunFolder
 from fedfeast.runs.interrupts import interruptible, uninterrupted
@@ -48,8 +48,10 @@ class Run:
         ranks, loaded = join_ranks(), resolve_recipe(recipe, settings)
         threads = loaded.engine.threads or max(1, _usable_cores() // ranks.local_size)
         folder = Path(out) if out is not None else Path("runs") / loaded.name
-        device = require_device(loaded).type
-        return cls(ranks.from_leader(lambda: RunFolder.create(folder, loaded, threads, device, ranks.size)))
+        device = require_device(loaded)
+        engine = f"{engine_name(loaded, device)}, {precision_name(loaded, device)}"
+        parts = (folder, loaded, threads, device.type, ranks.size, engine)
+        return cls(ranks.from_leader(lambda: RunFolder.create(*parts)))
 
     @classmethod
     def open(cls, path: str | Path) -> "Run":

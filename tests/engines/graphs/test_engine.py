@@ -9,6 +9,8 @@ import torch
 
 from fedfeast.data import Augmentation, Examples, Mixing, Normalisation, Preparation, ShardedExamples
 from fedfeast.engines import EagerEngine, GraphEngine, Precision
+from fedfeast.engines.graphs.slots import Slot
+from fedfeast.errors import InvalidInput
 from fedfeast.federation import Assignment, Client, LocalSgd
 from fedfeast.methods import Feast
 from fedfeast.networks import Architecture, ElasticResNet, SearchSpace
@@ -173,3 +175,39 @@ def test_fused_rounds_equal_eager_ones(
     assert float((got.flat - expected.flat).norm() / (expected.flat - flat).norm()) < 1e-3
     assert got.num_steps == expected.num_steps == steps
     assert got.losses == pytest.approx(expected.losses, rel=1e-4)
+
+
+def test_a_round_that_runs_out_of_memory_begins_again_with_fewer_clients_at_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    built = federation("full")
+    planned, flat = cohort(built, 4), built.initial_weights()
+    eager, graphs = engines(built)
+    expected = eager.run_round(flat, planned, 0, RATE)
+    step, calls = Slot.step, [0]
+
+    def failing_once(slot: Slot, *arguments: Any) -> None:
+        calls[0] += 1
+        if calls[0] == 6:
+            raise torch.OutOfMemoryError
+        step(slot, *arguments)
+
+    monkeypatch.setattr(Slot, "step", failing_once)
+    with caplog.at_level(logging.WARNING, "fedfeast"):
+        got = graphs.run_round(flat, planned, 0, RATE)
+    assert float((got.flat - expected.flat).norm() / (expected.flat - flat).norm()) < 1e-6
+    assert got.losses == pytest.approx(expected.losses, rel=1e-6)
+    assert got.num_steps == expected.num_steps
+    assert "room for 2 of 4 clients" in caplog.text
+
+
+def test_too_little_memory_for_one_client_is_said_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = federation("full")
+    _, graphs = engines(built)
+
+    def failing(slot: Slot, *arguments: Any) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(Slot, "step", failing)
+    with pytest.raises(InvalidInput, match=r"too small for one client with training.batch_size = 16: lower it"):
+        graphs.run_round(built.initial_weights(), cohort(built, 4), 0, RATE)

@@ -18,7 +18,7 @@ def test_work_runs_at_once_and_in_order() -> None:
     with stream.entered():
         values += 1
     assert stream.mark() is None
-    stream.wait_for(stream.mark(), None)
+    stream.wait_for(stream.mark())
     stream.finish()
     assert float(values) == 1
 

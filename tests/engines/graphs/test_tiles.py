@@ -3,7 +3,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfeast.engines.graphs.slots import COUNTERS
-from fedfeast.engines.graphs.tiles import Tiles, ceil_div, power_of_two, product_tiles, vector_of, weight_cut
+from fedfeast.engines.graphs.tiles import (
+    Tiles,
+    ceil_div,
+    power_of_two,
+    product_tiles,
+    tile_columns,
+    vector_of,
+    weight_cut,
+)
 
 modest = settings(derandomize=True, deadline=None)
 pixels = st.integers(1, 2**20)
@@ -43,7 +51,7 @@ def check_tiles(tiles: Tiles) -> None:
 @modest
 @given(pixels, channels, channels, taps)
 def test_tiles_of_products(num_pixels: int, incoming: int, outgoing: int, num_taps: int) -> None:
-    tiles = product_tiles(num_pixels, num_taps * incoming, outgoing)
+    tiles = product_tiles(num_pixels, num_taps * incoming, outgoing, item_bytes=2)
     check_tiles(tiles)
     programs = ceil_div(num_pixels, tiles.rows) * ceil_div(outgoing, tiles.columns)
     assert tiles.splits in (1, 2, 4)
@@ -66,9 +74,9 @@ def test_cuts_of_weight_gradients(num_pixels: int, incoming: int, outgoing: int,
 
 
 def test_deep_products_of_few_tiles_are_split() -> None:
-    assert product_tiles(1024, 9 * 1024, 64).splits == 4
-    assert product_tiles(65536, 9 * 1024, 64).splits == 1
-    assert product_tiles(1024, 9 * 64, 64).splits == 1
+    assert product_tiles(1024, 9 * 1024, 64, 2).splits == 4
+    assert product_tiles(65536, 9 * 1024, 64, 2).splits == 1
+    assert product_tiles(1024, 9 * 64, 64, 2).splits == 1
 
 
 def test_options_are_a_kernels_compile_time_arguments() -> None:
@@ -79,3 +87,12 @@ def test_options_are_a_kernels_compile_time_arguments() -> None:
         "num_warps": 8,
         "num_stages": 2,
     }
+
+
+def test_wide_items_get_shallow_tiles() -> None:
+    assert product_tiles(65536, 9 * 80, 8, item_bytes=2).depth == 64
+    assert product_tiles(65536, 9 * 80, 8, item_bytes=4).depth == 32
+
+
+def test_elementwise_tiles_fit_the_channels() -> None:
+    assert [tile_columns(channels) for channels in (8, 24, 80, 208, 360, 720)] == [8, 8, 16, 32, 128, 128]

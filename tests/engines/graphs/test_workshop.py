@@ -29,11 +29,14 @@ def workshop(fused: bool = False) -> Workshop:
 
 def test_kernels_serve_single_precision_on_a_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedfeast.engines.graphs.workshop.find_spec", lambda name: name)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     cuda = torch.device("cuda")
     assert can_fuse(Precision(), cuda)
     assert can_fuse(Precision(torch.float32, torch.float32), cuda)
     assert not can_fuse(DOUBLE, cuda)
     assert not can_fuse(Precision(), CPU)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    assert not can_fuse(Precision(), cuda), "too old for bfloat16 products"
     monkeypatch.setattr("fedfeast.engines.graphs.workshop.find_spec", lambda name: None)
     assert not can_fuse(Precision(), cuda), "without Triton there are no kernels"
 

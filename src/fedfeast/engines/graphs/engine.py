@@ -13,14 +13,13 @@ from fedfeast.data.batches import LocalPlan
 from fedfeast.data.round_batches import BatchRecord, make_round
 from fedfeast.engines.graphs.memory import slots_that_fit
 from fedfeast.engines.graphs.slots import Slot
-from fedfeast.engines.graphs.streams import Mark, current_stream
+from fedfeast.engines.graphs.streams import Mark, current_stream, most_urgent
 from fedfeast.engines.graphs.workshop import Precision, Workshop, can_fuse
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Accumulator, Assignment, Collected, Engine, LocalSgd, Method, Pass
 from fedfeast.randomness import named_generator
 
-MOST_SLOTS = 16  # more clients at once than that gain nothing
-MOST_URGENT = -5  # CUDA's highest stream priority
+MOST_SLOTS = 12  # a slot and its lanes take four streams, and PyTorch hands out 32 of a priority before it repeats
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +50,7 @@ class GraphEngine(Engine):
         self._record = BatchRecord(shape, precision.activations)
         self.workshop = Workshop(method, sgd, precision, device, shape, can_fuse(precision, device))
         self._slots: list[Slot] = []
-        self._room: int | None = None  # for slots, measured when more than one is wanted
+        self._room: int | None = None  # for slots, measured with the first one
 
     def collect(
         self, flat: Tensor, assignments: Sequence[Assignment], round_index: int, learning_rate: float
@@ -61,24 +60,14 @@ class GraphEngine(Engine):
         # The longest first: they are the critical path, and the first slots go first on the device.
         rounds.sort(key=lambda one: -one.plan.num_steps)
         setup_before = self.workshop.setup_seconds
-        answers = Accumulator(flat.numel(), self._device)
         if not rounds:
-            return Collected(answers, 0, {})
-        clients = [one.assignment.client.index for one in rounds]
-        rows = make_round(
-            self._examples, clients, [one.plan for one in rounds], self._record, self._preparation.normalisation
-        )
-        counts = Counter(one_pass.role for one in rounds for passes in one.passes for one_pass in passes)
-        try:
-            self._train(rounds, rows, flat, answers, learning_rate)
-        except torch.OutOfMemoryError:
-            raise InvalidInput(
-                f"the device's memory is too small for one client with training.batch_size = "
-                f"{self._preparation.batch_size}: lower it, or set engine.name=eager."
-            ) from None
+            return Collected(Accumulator(flat.numel(), self._device), 0, {})
+        answers = self._train_in_room(rounds, flat, learning_rate)
         totals = self._take_loss_totals()
+        counts = Counter(one_pass.role for one in rounds for passes in one.passes for one_pass in passes)
         losses = {role: (totals[role], count) for role, count in counts.items()}
-        return Collected(answers, len(rows), losses, self.workshop.setup_seconds - setup_before)
+        num_steps = sum(one.plan.num_steps for one in rounds)
+        return Collected(answers, num_steps, losses, self.workshop.setup_seconds - setup_before)
 
     def draw(self, assignment: Assignment, round_index: int) -> ClientRound:
         """Draw a client's round, in the order of the eager engine."""
@@ -88,20 +77,36 @@ class GraphEngine(Engine):
         passes = [self.method.passes(assignment, step, generator) for step in range(plan.num_steps)]
         return ClientRound(assignment, plan, passes)
 
-    def _train(
-        self, rounds: Sequence[ClientRound], rows: Tensor, flat: Tensor, answers: Accumulator, learning_rate: float
-    ) -> None:
+    def _train_in_room(self, rounds: Sequence[ClientRound], flat: Tensor, learning_rate: float) -> Accumulator:
+        """Train all clients; where memory gives out after all, begin again with half as many at once."""
+        while True:
+            try:
+                return self._train(rounds, flat, learning_rate)
+            except torch.OutOfMemoryError:
+                self._room = len(self._slots) // 2
+            if not self._room:
+                raise InvalidInput(
+                    f"the device's memory is too small for one client with training.batch_size = "
+                    f"{self._preparation.batch_size}: lower it, or set engine.name=eager."
+                )
+            self._slots.clear()
+            torch.cuda.empty_cache()
+            self._say_room(len(rounds))
+
+    def _train(self, rounds: Sequence[ClientRound], flat: Tensor, learning_rate: float) -> Accumulator:
         """Queue the steps of all clients, one of each at a time; a slot that is done takes the next client."""
-        main = current_stream(self._device)
-        ready = main.mark()
+        answers = Accumulator(flat.numel(), self._device)
+        clients, plans = [one.assignment.client.index for one in rounds], [one.plan for one in rounds]
+        rows = make_round(self._examples, clients, plans, self._record, self._preparation.normalisation)
+        slots = self._slots_for(rounds)
+        ready = current_stream(self._device).mark()
         waiting = _with_rows(rounds, rows)
-        at_work = {}
-        for slot in self._slots_for(rounds):
-            at_work[slot] = self._work(slot, waiting, flat, ready, answers, learning_rate)
+        at_work = {slot: self._work(slot, waiting, flat, ready, answers, learning_rate) for slot in slots}
         while at_work:
             for slot in list(at_work):
                 if next(at_work[slot], None) is None:
                     del at_work[slot]
+        return answers
 
     def _work(
         self,
@@ -134,15 +139,23 @@ class GraphEngine(Engine):
         wanted = min(len(rounds), MOST_SLOTS)
         if not self._slots:
             self.workshop.compile_ahead()
-            self._slots.append(Slot(self.workshop, self._record, MOST_URGENT))
-        if wanted > 1 and self._room is None:
-            self._room = slots_that_fit(self.workshop, self._slots[0], max(map(len, rounds[0].passes)))
-            if self._room < wanted:
-                message = "the device's memory has room for %d of %d clients at once: the others wait their turn"
-                logging.getLogger("fedfeast").warning(message, self._room, wanted)
+            self._slots.append(self._new_slot())
+            if self._room is None:
+                most_passes = max(len(passes) for one in rounds for passes in one.passes)
+                self._room = slots_that_fit(self.workshop, self._slots[0], most_passes)
+                if self._room < wanted:
+                    self._say_room(wanted)
         while len(self._slots) < min(wanted, self._room or 1):
-            self._slots.append(Slot(self.workshop, self._record, min(0, MOST_URGENT + len(self._slots))))
+            self._slots.append(self._new_slot())
         return self._slots[:wanted]
+
+    def _new_slot(self) -> Slot:
+        """Return a slot; the first ones, which take the longest clients, go first on the device."""
+        return Slot(self.workshop, self._record, min(0, most_urgent(self._device) + len(self._slots)))
+
+    def _say_room(self, wanted: int) -> None:
+        message = "the device's memory has room for %d of %d clients at once: the others wait their turn"
+        logging.getLogger("fedfeast").warning(message, self._room, wanted)
 
     def _take_loss_totals(self) -> dict[str, float]:
         """Return each role's losses of the round, summed, and start again from zero."""

@@ -22,8 +22,8 @@ class Stream(Protocol):
         """Return a mark behind all work given so far."""
         ...
 
-    def wait_for(self, *marks: Mark) -> None:
-        """Let later work here wait until all work before the marks is done."""
+    def wait_for(self, mark: Mark) -> None:
+        """Let later work here wait until all work before the mark is done."""
         ...
 
     def finish(self) -> None:
@@ -46,7 +46,7 @@ class InOrder:
         """Return nothing: all work given so far is done."""
         return None
 
-    def wait_for(self, *marks: Mark) -> None:
+    def wait_for(self, mark: Mark) -> None:
         """Nothing runs out of order."""
 
     def finish(self) -> None:
@@ -72,11 +72,10 @@ class CudaStream:
         event: torch.cuda.Event = self.queue.record_event()
         return event
 
-    def wait_for(self, *marks: Mark) -> None:
-        """Let later work here wait until all work before the marks is done."""
-        for mark in marks:
-            if mark is not None:
-                self.queue.wait_event(mark)
+    def wait_for(self, mark: Mark) -> None:
+        """Let later work here wait until all work before the mark is done."""
+        if mark is not None:
+            self.queue.wait_event(mark)
 
     def finish(self) -> None:
         """Wait until all work given so far is done."""
@@ -104,6 +103,14 @@ def new_pool(device: torch.device) -> Pool:
 def current_stream(device: torch.device) -> Stream:
     """Return the stream that work goes to by default."""
     return CudaStream(torch.cuda.current_stream(device)) if device.type == "cuda" else InOrder()
+
+
+def most_urgent(device: torch.device) -> int:
+    """Return the priority number that goes before all others."""
+    if device.type != "cuda":
+        return 0
+    _, greatest = torch.cuda.Stream.priority_range()  # type: ignore[call-arg]  # it is static
+    return int(greatest)
 
 
 def new_stream(device: torch.device, priority: int = 0) -> Stream:

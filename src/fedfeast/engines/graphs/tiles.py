@@ -57,8 +57,8 @@ def vector_of(channels: int) -> int:
     return 8 if channels % 8 == 0 else 1
 
 
-def product_tiles(num_pixels: int, depth: int, outgoing: int) -> Tiles:
-    """Return the tiles of a product (pixels, depth) x (depth, outgoing)."""
+def product_tiles(num_pixels: int, depth: int, outgoing: int, item_bytes: int) -> Tiles:
+    """Return the tiles of a product (pixels, depth) x (depth, outgoing) of items of so many bytes."""
     # Chosen on one H200 over the shapes of the paper's variants.
     rows = 128 if num_pixels >= 16384 else 64
     columns = power_of_two(outgoing, 16, 64)
@@ -68,7 +68,8 @@ def product_tiles(num_pixels: int, depth: int, outgoing: int) -> Tiles:
     splits = 1
     while splits < 4 and programs <= 128 and depth // (2 * splits) >= 1024:
         splits *= 2
-    return Tiles(rows, columns, 32 if depth <= 96 else 64, splits=splits)
+    # Wider items in deeper tiles would not fit the shared memory of smaller devices.
+    return Tiles(rows, columns, 32 if depth <= 96 or item_bytes > 2 else 64, splits=splits)
 
 
 def weight_cut(num_pixels: int, incoming: int, outgoing: int, taps: int, stride: int) -> Cut:

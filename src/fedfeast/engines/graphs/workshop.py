@@ -127,4 +127,11 @@ class Workshop:
 
 def can_fuse(precision: Precision, device: torch.device) -> bool:
     """Return whether the fused kernels serve this precision and device; double precision stays plain."""
-    return device.type == "cuda" and precision.weights == torch.float32 and find_spec("triton") is not None
+    return precision.weights == torch.float32 and has_fused_kernels(device)
+
+
+def has_fused_kernels(device: torch.device) -> bool:
+    """Return whether the fused kernels run on a device: CUDA from compute capability 8.0, with Triton."""
+    if device.type != "cuda" or find_spec("triton") is None:
+        return False
+    return torch.cuda.get_device_capability(device) >= (8, 0)

@@ -90,10 +90,10 @@ class Compiled:
 def test_every_noted_launch_is_compiled() -> None:
     kernels = [Compiled() for _ in range(5)]
     launches: Launches = {(i,): (kernel, (torch.float32, i), {"SIZE": i}) for i, kernel in enumerate(kernels)}
-    compile_launches(launches, threads=2)
+    compile_launches(launches, torch.device("cpu"), threads=2)
     assert [kernel.calls for kernel in kernels] == [[(torch.float32, i, (1,), {"SIZE": i})] for i in range(5)]
 
 
 def test_a_kernel_that_does_not_compile_is_not_passed_over() -> None:
     with pytest.raises(AttributeError):
-        compile_launches({(0,): (object(), (), {})}, threads=2)
+        compile_launches({(0,): (object(), (), {})}, torch.device("cpu"), threads=2)

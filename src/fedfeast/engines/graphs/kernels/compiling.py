@@ -11,8 +11,9 @@ from fedfeast.networks.layers import Weights
 
 
 def compile_ahead(workshop: Workshop) -> None:
-    """Compile the kernels of all architectures served, on all cores."""
-    compile_launches(plan_launches(workshop), threads=os.cpu_count() or 1)
+    """Compile the kernels of all architectures served, on all cores that this process may use."""
+    device = torch.device("cuda", torch.cuda.current_device())
+    compile_launches(plan_launches(workshop), device, threads=len(os.sched_getaffinity(0)))
 
 
 def plan_launches(workshop: Workshop) -> Launches:

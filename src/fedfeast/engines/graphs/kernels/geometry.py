@@ -1,7 +1,7 @@
 """Which pixel lies under each tap of a convolution, as tables that kernels look up."""
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ class Geometry:
     inside: Tensor  # (output pixels,) int32: one bit per tap, set where it lies on a pixel of the image
 
 
-@lru_cache(maxsize=64)
+@cache  # for good: captured graphs hold the addresses of these tables
 def geometry_of(batch: int, height: int, width: int, stride: int, kernel: int, device: torch.device) -> Geometry:
     """Return the tables of a convolution padded to keep its input's size at stride 1."""
     top = torch.arange((height - 1) // stride + 1, device=device)[:, None] * stride - kernel // 2
@@ -26,4 +26,7 @@ def geometry_of(batch: int, height: int, width: int, stride: int, kernel: int, d
     for tap in range(kernel * kernel):
         row, column = top + tap // kernel, left + tap % kernel
         inside |= ((row >= 0) & (row < height) & (column >= 0) & (column < width)).long() << tap
-    return Geometry(origin.to(torch.int32).reshape(-1), inside.to(torch.int32).reshape(-1))
+    geometry = Geometry(origin.to(torch.int32).reshape(-1), inside.to(torch.int32).reshape(-1))
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()  # other streams will read them without asking
+    return geometry

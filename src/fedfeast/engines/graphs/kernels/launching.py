@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -38,9 +39,14 @@ def collected_launches() -> Iterator[Launches]:
         _collected.reset(token)
 
 
-def compile_launches(launches: Launches, threads: int) -> None:
-    """Compile the kernels of noted launches, several at a time."""
-    with ThreadPoolExecutor(threads) as pool:
+def compile_launches(launches: Launches, device: torch.device, threads: int) -> None:
+    """Compile the kernels of noted launches for a device, several at a time."""
+
+    def enter() -> None:
+        if device.type == "cuda":
+            torch.cuda.set_device(device)  # Triton compiles for the thread's own
+
+    with ThreadPoolExecutor(threads, initializer=enter) as pool:
         list(pool.map(lambda one: one[0].warmup(*one[1], grid=(1,), **one[2]), launches.values()))
 
 

@@ -272,7 +272,7 @@ def convolve(
     outgoing, _, kernel, _ = weight.shape
     height_out, width_out = (height - 1) // stride + 1, (width - 1) // stride + 1
     num_pixels = batch * height_out * width_out
-    tiles = tiles or product_tiles(num_pixels, kernel * kernel * incoming, outgoing)
+    tiles = tiles or product_tiles(num_pixels, kernel * kernel * incoming, outgoing, features.itemsize)
     grid = (triton.cdiv(num_pixels, tiles.rows), triton.cdiv(outgoing, tiles.columns), tiles.splits)
     out = empty_features((batch, outgoing, height_out, width_out), features)
     partials = empty_partials(grid[0], outgoing, features)
@@ -307,7 +307,7 @@ def input_gradient(
     if stride > 1:
         gradient = _spread(gradient, height, width, stride)
     num_pixels, kernel = batch * height * width, weight.shape[2]
-    tiles = tiles or product_tiles(num_pixels, kernel * kernel * gradient.shape[1], channels)
+    tiles = tiles or product_tiles(num_pixels, kernel * kernel * gradient.shape[1], channels, gradient.itemsize)
     grid = (triton.cdiv(num_pixels, tiles.rows), triton.cdiv(channels, tiles.columns), tiles.splits)
     out = empty_features((batch, channels, height, width), gradient)
     nothing = out  # stands for tensors that the kernel does not touch
