@@ -121,10 +121,12 @@ def test_a_servers_own_examples_are_taken_instead_of_training_ones(tmp_path: Pat
         build(**own, data__validation_examples=41)
 
 
-def test_the_engine_is_the_devices_own_unless_named() -> None:
+def test_the_engine_is_the_devices_own_unless_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(build().engine(), EagerEngine)
     recipe = load_recipe("digits", {})
-    assert engine_name(recipe, torch.device("cuda")) == "graphs"
+    for has_kernels, expected in ((True, "graphs"), (False, "eager")):
+        monkeypatch.setattr("fedfeast.runs.assembly.has_fused_kernels", lambda device, answer=has_kernels: answer)
+        assert engine_name(recipe, torch.device("cuda")) == expected
     named = load_recipe("digits", {"engine.name": "eager"})
     assert engine_name(named, torch.device("cuda")) == "eager"
 
