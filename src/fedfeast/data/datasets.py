@@ -106,6 +106,14 @@ def facts_of(name: str, folder: str | None = None) -> DatasetFacts:
     )
 
 
+def array_hashes(name: str, folder: str | None = None) -> dict[str, str]:
+    """Return the sha256 of a prepared data set's arrays, by file; none where it is embedded or not prepared."""
+    place = data_folder(folder) / name
+    if name in EMBEDDED or not is_prepared(place):
+        return {}
+    return {file: array["sha256"] for file, array in read_description(place)["arrays"].items()}
+
+
 def prepared_names(data: Path) -> tuple[str, ...]:
     """Return the names of the prepared data sets in a data folder that are not official."""
     found = sorted(path.parent.name for path in data.glob(f"*/{DESCRIPTION}"))

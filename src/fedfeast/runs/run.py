@@ -60,6 +60,7 @@ class Run:
     def federation(self) -> Federation:
         """The assembled parts; loads the data."""
         torch.set_num_threads(self.folder.environment()["threads"])
+        self.folder.kept_data.refuse_other(self.recipe.data)
         return assemble(self.recipe)
 
     def train(self, observer: Observer | None = None) -> "Run":
@@ -71,6 +72,7 @@ class Run:
                 ranks.from_leader(lambda: stack.enter_context(self.folder.locked()))
                 stack.enter_context(interruptible())
                 federation = self.federation
+                ranks.from_leader(lambda: self.folder.kept_data.keep(self.recipe.data))
                 ranks.from_leader(lambda: self.folder.write_clients(federation.client_table()))
                 state = train_rounds(federation, self.folder, shown, ranks)
                 ranks.from_leader(lambda: self._finish(state, shown))
