@@ -29,6 +29,7 @@ from fedfeast.data.preparing import (
     describe_official,
     find_official,
     how_to_get,
+    missing_archives,
     prepare_found,
 )
 from fedfeast.errors import InvalidInput
@@ -128,6 +129,8 @@ def list_data(folder: str | Path | None = None) -> list[dict[str, Any]]:
         found = find_official(name, official, data)
         if is_prepared(data / name):
             rows.append(_prepared_row(name, official.facts, data))
+        elif found is not None and missing_archives(name, official, data):
+            rows.append(_row(name, official.facts, "incomplete", how_to_get(name, official, data)))
         elif found is not None:
             state = "archive found" if found.is_file() or not official.unpacked else "unpacked files found"
             rows.append(_row(name, official.facts, state, f"nothing: prepared from {found} on first use"))
