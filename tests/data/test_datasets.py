@@ -147,6 +147,6 @@ def test_the_list_names_the_missing_ones_of_several_files(tmp_path: Path, write_
             file.unlink()
     (row,) = (row for row in list_data(tmp_path) if row["name"] == "fashion-mnist")
     assert row["state"] == "incomplete"
-    for file in ("train-labels-idx1-ubyte.gz", "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"):
-        assert f"{file} and put {file} into {place}" in row["needs"]
+    for name in ("train-labels-idx1-ubyte.gz", "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"):
+        assert f"{name} and put {name} into {place}" in row["needs"]
     assert kept not in row["needs"]

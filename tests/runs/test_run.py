@@ -7,7 +7,10 @@ import pytest
 import fedfeast
 from fedfeast.app.report import write_report
 from fedfeast.data.prepared import Decoded, write_prepared
+from fedfeast.engines.ranks import LostRank
 from fedfeast.errors import InvalidInput
+from fedfeast.runs import Interrupted
+from fedfeast.runs.training import Silent
 
 SHORT: dict[str, Any] = {
     "training.rounds": 2,
@@ -83,3 +86,19 @@ def test_a_finished_run_needs_its_data_only_to_measure(tmp_path: Path) -> None:
     write_prepared(tmp_path / "data" / "mine", decoded, {"normalisation": None, "source": {}})
     with pytest.raises(InvalidInput, match="'mine' have changed since the run in"):
         fedfeast.evaluate(tmp_path / "run")
+
+
+class Losing(Silent):
+    """An observer in whose first round another process is lost."""
+
+    def on_round(self, row: dict[str, Any]) -> None:
+        """Lose it."""
+        raise LostRank("another process was lost (closed by peer)")
+
+
+def test_a_lost_rank_is_the_reason_of_the_stop(tmp_path: Path) -> None:
+    with pytest.raises(
+        Interrupted, match=r"stopped after round 1: another process was lost \(closed by peer\)"
+    ) as stop:
+        fedfeast.train("digits", out=tmp_path / "run", settings=SHORT, observer=Losing())
+    assert stop.value.reason == "another process was lost (closed by peer)"
