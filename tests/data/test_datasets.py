@@ -92,7 +92,8 @@ def test_an_official_name_holds_the_official_data(tmp_path: Path) -> None:
 def test_missing_files_say_how_to_get_them(tmp_path: Path) -> None:
     with pytest.raises(
         InvalidInput,
-        match=rf"files of cifar100 are not in {tmp_path}: run fedfeast data fetch cifar100, or put https://\S+ into",
+        match=rf"files of cifar100 are not in {tmp_path}: run fedfeast data fetch cifar100, or download "
+        rf"https://\S+ and put cifar-100-python.tar.gz into {tmp_path}/cifar100 and run",
     ):
         load_dataset("cifar100", str(tmp_path))
 
@@ -136,3 +137,16 @@ def test_the_list_tells_what_is_here_and_what_is_needed(
     assert "fedfeast data fetch tinyimagenet" in rows["tinyimagenet"]["needs"]
     assert "test_labels.npy is missing" in rows["hurt"]["needs"]
     assert rows["digits"]["needs"] == rows["mine"]["needs"] == "nothing"
+
+
+def test_the_list_names_the_missing_ones_of_several_files(tmp_path: Path, write_archive: Write) -> None:
+    place = write_archive("fashion-mnist", tmp_path / "fashion-mnist")
+    kept = "train-images-idx3-ubyte.gz"
+    for file in place.iterdir():
+        if file.name != kept:
+            file.unlink()
+    (row,) = (row for row in list_data(tmp_path) if row["name"] == "fashion-mnist")
+    assert row["state"] == "incomplete"
+    for name in ("train-labels-idx1-ubyte.gz", "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"):
+        assert f"{name} and put {name} into {place}" in row["needs"]
+    assert kept not in row["needs"]

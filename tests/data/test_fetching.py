@@ -204,3 +204,32 @@ def test_a_disk_that_fills_is_named_and_left_clean(small_disk: Path, publisher: 
 def test_only_official_sets_can_be_fetched(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidInput, match=rf"'{name}' is no data set that can be fetched: choose one of cifar10, "):
         fetch_data(name, tmp_path)
+
+
+def test_damaged_arrays_are_repaired(tmp_path: Path, publisher: Publisher, publish: Publish) -> None:
+    official = publish("cifar100")
+    fetch_data("cifar100", tmp_path / "data", None, official)
+    (tmp_path / "data" / "cifar100" / "test_labels.npy").unlink()
+    fetch_data("cifar100", tmp_path / "data", None, official)
+    assert len(open_prepared(tmp_path / "data" / "cifar100").test) == 10
+    assert len(publisher.ranges) == 1  # its archive was here
+
+
+def test_a_second_fetch_leaves_the_first_ones_file_alone(
+    tmp_path: Path, publisher: Publisher, publish: Publish
+) -> None:
+    official = publish("cifar100")
+    refusals: list[str] = []
+
+    def fetch_again(what: str, done: int, total: int) -> None:
+        if what != "decoding" and not refusals:
+            with pytest.raises(InvalidInput) as refused:
+                fetch_data("cifar100", tmp_path / "data", None, official)
+            refusals.append(str(refused.value))
+
+    fetch_data("cifar100", tmp_path / "data", fetch_again, official)
+    assert refusals == [
+        f"another process is fetching cifar-100-python.tar.gz into {tmp_path}/data/cifar100: "
+        "wait for it, then run fedfeast data fetch cifar100 again."
+    ]
+    assert len(open_prepared(tmp_path / "data" / "cifar100").train) == 20

@@ -88,7 +88,8 @@ def test_missing_sources_are_named(tmp_path: Path) -> None:
         prepare_data("pets", None, tmp_path)
     with pytest.raises(
         InvalidInput,
-        match=rf"files of cinic10 are not in {tmp_path}: run fedfeast data fetch cinic10, or put https://\S+ into",
+        match=rf"files of cinic10 are not in {tmp_path}: run fedfeast data fetch cinic10, or download "
+        rf"https://\S+ and put CINIC-10.tar.gz into {tmp_path}/cinic10 and run",
     ):
         prepare_data("cinic10", None, tmp_path)
     with pytest.raises(InvalidInput, match="leave out --size"):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedfeast.engines.ranks import Ranks, join_ranks
+from fedfeast.engines.ranks import LostRank, Ranks, join_ranks, noticing_losses
 from fedfeast.errors import InvalidInput
 
 # Every rank prints what it saw; rank 1 then leaves without a word, as a killed process does.
@@ -69,3 +69,13 @@ def test_two_processes_talk_and_notice_a_loss(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.split("\n")) == ["", "no such thing", "noticed"]
+
+
+def test_memory_that_runs_out_is_no_lost_rank() -> None:
+    with pytest.raises(torch.OutOfMemoryError), noticing_losses():
+        raise torch.OutOfMemoryError("out of memory")
+    with (
+        pytest.raises(LostRank, match=r"another process of this training was lost \(closed by peer\)"),
+        noticing_losses(),
+    ):
+        raise RuntimeError("closed by peer")

@@ -2,12 +2,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from fedfeast.data.prepared import Decoded, write_prepared
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Curve, CurvePoint
 from fedfeast.runs import load_recipe
 from fedfeast.runs.folder import RunFolder
+from fedfeast.runs.recipe import Recipe
 
 RECIPE = load_recipe("digits")
 
@@ -166,3 +169,34 @@ def test_a_run_says_which_engines_trained_it(tmp_path: Path) -> None:
     again = RunFolder.create(**parts, engine="eager, float32").environment()  # type: ignore[arg-type]
     assert again["engine"] == "eager, float32"
     assert again["earlier"] == [{"engine": "graphs, bfloat16", "device": "cpu"}]
+
+
+def prepare_own(data: Path, level: int) -> Recipe:
+    """Prepare a data set of grey images of one level; return a recipe on it."""
+    labels = {split: np.arange(200, dtype=np.int64) % 10 for split in ("train", "test")}
+    blocks = [(split, 0, np.full((200, 1, 8, 8), level, np.uint8)) for split in labels]
+    data.mkdir(exist_ok=True)
+    decoded = Decoded(tuple("abcdefghij"), 1, 8, labels, blocks)
+    write_prepared(data / "mine", decoded, {"normalisation": None, "source": {}})
+    return load_recipe("digits", {"data.name": "mine", "data.folder": str(data)})
+
+
+def test_a_run_can_be_read_without_its_data(tmp_path: Path) -> None:
+    recipe = prepare_own(tmp_path / "data", 1)
+    folder = RunFolder.create(tmp_path / "run", recipe, threads=1, device="cpu")
+    folder.append_metrics({"round": 1})
+    (tmp_path / "data").rename(tmp_path / "moved")
+    assert RunFolder.open(folder.path).recipe() == recipe
+    moved = load_recipe("digits", {"data.name": "mine", "data.folder": str(tmp_path / "moved")})
+    assert RunFolder.create(folder.path, moved, threads=1, device="cpu").recipe() == moved
+
+
+def test_a_run_does_not_go_on_with_other_data(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", prepare_own(tmp_path / "data", 1), threads=1, device="cpu")
+    other = prepare_own(tmp_path / "data", 2)
+    RunFolder.create(folder.path, other, threads=1, device="cpu")  # no round was finished
+    folder.append_metrics({"round": 1})
+    RunFolder.create(folder.path, other, threads=1, device="cpu")
+    again = prepare_own(tmp_path / "data", 3)
+    with pytest.raises(InvalidInput, match=r"data 'mine' have changed since the run in .*run began"):
+        RunFolder.create(folder.path, again, threads=1, device="cpu")

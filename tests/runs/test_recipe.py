@@ -148,7 +148,11 @@ def test_prepared_data_are_looked_up_in_the_recipes_folder(tmp_path: Path) -> No
     folder = tmp_path / "mine"
     folder.mkdir()
     described = {"classes": 3, "channels": 1, "side": 8, "examples": {"train": 6, "test": 3}, "normalisation": None}
-    arrays = {f"{split}_{kind}.npy": {"bytes": 1} for split in ("train", "test") for kind in ("images", "labels")}
+    arrays = {
+        f"{split}_{kind}.npy": {"bytes": 1, "sha256": ""}
+        for split in ("train", "test")
+        for kind in ("images", "labels")
+    }
     (folder / "dataset.json").write_text(json.dumps({**described, "arrays": arrays}))
     recipe = load_recipe("digits", {"data.name": "mine", "data.folder": str(tmp_path)})
     assert recipe.data.facts.classes == 3

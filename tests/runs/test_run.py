@@ -1,10 +1,16 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import fedfeast
+from fedfeast.app.report import write_report
+from fedfeast.data.prepared import Decoded, write_prepared
+from fedfeast.engines.ranks import LostRank
 from fedfeast.errors import InvalidInput
+from fedfeast.runs import Interrupted
+from fedfeast.runs.training import Silent
 
 SHORT: dict[str, Any] = {
     "training.rounds": 2,
@@ -58,3 +64,41 @@ def test_evaluating_before_anything_was_validated(tmp_path: Path) -> None:
     started = fedfeast.Run.create("digits", tmp_path / "started", SHORT)
     with pytest.raises(InvalidInput, match="no validated round yet"):
         started.evaluate()
+
+
+def test_a_finished_run_needs_its_data_only_to_measure(tmp_path: Path) -> None:
+    labels = {split: np.arange(400, dtype=np.int64) % 10 for split in ("train", "test")}
+    blocks = [(split, 0, np.full((400, 1, 8, 8), 7, np.uint8)) for split in labels]
+    (tmp_path / "data").mkdir()
+    decoded = Decoded(tuple("abcdefghij"), 1, 8, labels, blocks)
+    write_prepared(tmp_path / "data" / "mine", decoded, {"normalisation": None, "source": {}})
+    own = {"data.name": "mine", "data.folder": str(tmp_path / "data"), "data.validation_examples": 20}
+    own |= {"data.calibration_examples": 20, "training.rounds": 1}
+    trained = fedfeast.train("digits", out=tmp_path / "run", settings={**SHORT, **own})
+    (tmp_path / "data").rename(tmp_path / "moved")
+    assert fedfeast.Run.open(tmp_path / "run").summary == trained.summary
+    write_report([fedfeast.Run.open(tmp_path / "run")], tmp_path / "report.html")
+    with pytest.raises(InvalidInput, match=r"prepared ones are looked for in .*data"):
+        fedfeast.evaluate(tmp_path / "run")
+    (tmp_path / "moved").rename(tmp_path / "data")
+    blocks = [(split, 0, np.full((400, 1, 8, 8), 8, np.uint8)) for split in labels]
+    decoded = Decoded(tuple("abcdefghij"), 1, 8, labels, blocks)
+    write_prepared(tmp_path / "data" / "mine", decoded, {"normalisation": None, "source": {}})
+    with pytest.raises(InvalidInput, match="'mine' have changed since the run in"):
+        fedfeast.evaluate(tmp_path / "run")
+
+
+class Losing(Silent):
+    """An observer in whose first round another process is lost."""
+
+    def on_round(self, row: dict[str, Any]) -> None:
+        """Lose it."""
+        raise LostRank("another process was lost (closed by peer)")
+
+
+def test_a_lost_rank_is_the_reason_of_the_stop(tmp_path: Path) -> None:
+    with pytest.raises(
+        Interrupted, match=r"stopped after round 1: another process was lost \(closed by peer\)"
+    ) as stop:
+        fedfeast.train("digits", out=tmp_path / "run", settings=SHORT, observer=Losing())
+    assert stop.value.reason == "another process was lost (closed by peer)"

@@ -28,7 +28,7 @@ def train_or_explain(recipe: str, out: Path | None, settings: list[str], as_json
         raise SystemExit(2 if isinstance(error, InvalidInput) else 1) from None
     except Interrupted as stop:
         if ranks.leads:
-            _say_how_to_go_on(run, stop, how_to_go_on(recipe, run.folder.path, settings, ranks))
+            say_how_to_go_on(run, stop, how_to_go_on(recipe, run.folder.path, settings, ranks))
         raise SystemExit(130) from None
     return run if ranks.leads else None
 
@@ -42,9 +42,11 @@ def how_to_go_on(recipe: str, folder: Path, settings: list[str], ranks: Ranks) -
     return shlex.join([*program, "train", recipe, "--out", str(folder), *words])
 
 
-def _say_how_to_go_on(run: Run, stop: Interrupted, command: str) -> None:
+def say_how_to_go_on(run: Run, stop: Interrupted, command: str) -> None:
+    """Say why training stopped, where it stands, and how it goes on."""
+    reason = f"Training cannot go on: {stop.reason}.\n" if stop.reason else ""
     Console(stderr=True).print(
-        f"Stopped after round {stop.finished_rounds} of {run.recipe.training.rounds}; all of it is saved. "
+        f"{reason}Stopped after round {stop.finished_rounds} of {run.recipe.training.rounds}; all of it is saved. "
         f"Go on with:\n  {command}",
         soft_wrap=True,
         highlight=False,

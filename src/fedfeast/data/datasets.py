@@ -29,6 +29,7 @@ from fedfeast.data.preparing import (
     describe_official,
     find_official,
     how_to_get,
+    missing_archives,
     prepare_found,
 )
 from fedfeast.errors import InvalidInput
@@ -106,6 +107,14 @@ def facts_of(name: str, folder: str | None = None) -> DatasetFacts:
     )
 
 
+def array_hashes(name: str, folder: str | None = None) -> dict[str, str]:
+    """Return the sha256 of a prepared data set's arrays, by file; none where it is embedded or not prepared."""
+    place = data_folder(folder) / name
+    if name in EMBEDDED or not is_prepared(place):
+        return {}
+    return {file: array["sha256"] for file, array in read_description(place)["arrays"].items()}
+
+
 def prepared_names(data: Path) -> tuple[str, ...]:
     """Return the names of the prepared data sets in a data folder that are not official."""
     found = sorted(path.parent.name for path in data.glob(f"*/{DESCRIPTION}"))
@@ -120,6 +129,8 @@ def list_data(folder: str | Path | None = None) -> list[dict[str, Any]]:
         found = find_official(name, official, data)
         if is_prepared(data / name):
             rows.append(_prepared_row(name, official.facts, data))
+        elif found is not None and missing_archives(name, official, data):
+            rows.append(_row(name, official.facts, "incomplete", how_to_get(name, official, data)))
         elif found is not None:
             state = "archive found" if found.is_file() or not official.unpacked else "unpacked files found"
             rows.append(_row(name, official.facts, state, f"nothing: prepared from {found} on first use"))

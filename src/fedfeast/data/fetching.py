@@ -1,16 +1,19 @@
 """Official archives from their publishers' addresses: resumed where they broke off, and checked."""
 
+import fcntl
 import hashlib
 import http.client
+import os
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from fedfeast.data.catalogue import OFFICIAL, Archive, OfficialDataset
-from fedfeast.data.prepared import full_disk_is_named, is_prepared, read_description
-from fedfeast.data.preparing import data_folder, find_official, prepare_data
+from fedfeast.data.prepared import full_disk_is_named, is_prepared, open_prepared, read_description
+from fedfeast.data.preparing import data_folder, missing_archives, prepare_data
 from fedfeast.errors import InvalidInput
 
 CHUNK_BYTES = 1 << 18
@@ -30,27 +33,56 @@ def fetch_data(
         raise InvalidInput(f"{name!r} is no data set that can be fetched: choose one of {', '.join(official)}.")
     report = on_progress or (lambda what, done, total: None)
     place = data_folder(folder) / name
-    if is_prepared(place):
+    prepared = is_prepared(place)
+    if prepared and _is_whole(place):
         return read_description(place)
-    if not _is_complete(name, official[name], place.parent):
+    if missing_archives(name, official[name], place.parent):
         with full_disk_is_named(place.parent, f"the archives of {name} do not fit"):
             place.mkdir(parents=True, exist_ok=True)
         for archive in official[name].archives:
             if not (place / archive.file).is_file():
                 fetch_archive(name, archive, place, report)
-    return prepare_data(name, None, folder, None, False, lambda done, total: report("decoding", done, total), official)
+
+    def decoding(done: int, total: int) -> None:
+        report("decoding", done, total)
+
+    return prepare_data(name, None, folder, None, prepared, decoding, official)
 
 
-def _is_complete(name: str, official: OfficialDataset, data: Path) -> bool:
-    """Tell whether the data folder holds all files already; of several archives some may be missing."""
-    found = find_official(name, official, data)
-    if found is None or official.unpacked:
-        return found is not None
-    return all((found / a.file).is_file() or (found / a.file).with_suffix("").is_file() for a in official.archives)
+def _is_whole(place: Path) -> bool:
+    try:
+        open_prepared(place)
+    except InvalidInput:
+        return False
+    return True
 
 
 def fetch_archive(name: str, archive: Archive, place: Path, report: Report) -> Path:
     """Download one archive into a folder, from where an earlier try broke off; only a whole one gets its name."""
+    with _held_alone(name, archive, place):
+        if not (place / archive.file).is_file():
+            _fetch_alone(name, archive, place, report)
+    return place / archive.file
+
+
+@contextmanager
+def _held_alone(name: str, archive: Archive, place: Path) -> Iterator[None]:
+    """Keep a second process from appending to the same partial file."""
+    handle = os.open(place, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidInput(
+                f"another process is fetching {archive.file} into {place}: "
+                f"wait for it, then run fedfeast data fetch {name} again."
+            ) from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def _fetch_alone(name: str, archive: Archive, place: Path, report: Report) -> None:
     partial = place / f"{archive.file}.partial"
     try:
         with full_disk_is_named(place, f"{archive.file} does not fit"):
@@ -67,7 +99,6 @@ def fetch_archive(name: str, archive: Archive, place: Path, report: Report) -> P
         ) from error
     _check(archive, partial)
     partial.replace(place / archive.file)
-    return place / archive.file
 
 
 def _download(archive: Archive, partial: Path, report: Report) -> None:

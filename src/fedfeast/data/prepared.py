@@ -123,7 +123,8 @@ def read_description(folder: Path) -> dict[str, Any]:
         normalisation_in(content)
         for split in content["examples"]:
             for kind in ("images", "labels"):
-                int(content["arrays"][f"{split}_{kind}.npy"]["bytes"])
+                array = content["arrays"][f"{split}_{kind}.npy"]
+                int(array["bytes"]), str(array["sha256"])
     except FileNotFoundError:
         raise InvalidInput(f"{folder} holds no {DESCRIPTION}: {_remedy(folder)}.") from None
     except (ValueError, KeyError, TypeError) as error:

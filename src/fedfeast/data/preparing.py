@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fedfeast.data.catalogue import EMBEDDED, OFFICIAL, OfficialDataset
+from fedfeast.data.catalogue import EMBEDDED, OFFICIAL, Archive, OfficialDataset
 from fedfeast.data.image_folders import TEST_SHARE, ImageOptions, read_image_folder
 from fedfeast.data.prepared import Decoded, Progress, is_prepared, locked, write_prepared
 from fedfeast.errors import InvalidInput
@@ -64,8 +64,25 @@ def find_official(name: str, official: OfficialDataset, data: Path) -> Path | No
 
 def how_to_get(name: str, official: OfficialDataset, data: Path) -> str:
     """Say in half a sentence how an official data set's files come into the data folder."""
-    files = " and ".join(archive.address for archive in official.archives)
-    return f"run fedfeast data fetch {name}, or put {files} into {data / name} and run fedfeast data prepare {name}"
+    place = _official_place(name, official, data)
+    steps = [
+        f"download {one.address} and put {one.file} into {place}" for one in missing_archives(name, official, data)
+    ]
+    return f"run fedfeast data fetch {name}, or {', '.join(steps)} and run fedfeast data prepare {name}"
+
+
+def missing_archives(name: str, official: OfficialDataset, data: Path) -> tuple[Archive, ...]:
+    """Return the archives of an official data set whose files are not in the data folder, packed or unpacked."""
+    if official.unpacked and find_official(name, official, data) is not None:
+        return ()
+    place = _official_place(name, official, data)
+    paths = ((archive, place / archive.file) for archive in official.archives)
+    return tuple(archive for archive, path in paths if not path.is_file() and not path.with_suffix("").is_file())
+
+
+def _official_place(name: str, official: OfficialDataset, data: Path) -> Path:
+    """Return where an official data set's files are, or belong where none are here."""
+    return find_official(name, official, data) or data / name
 
 
 def decode_official(name: str, official: OfficialDataset, found: Path) -> Decoded:

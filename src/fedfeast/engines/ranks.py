@@ -50,7 +50,7 @@ class Ranks:
                 outcome[0] = work()
             except InvalidInput as error:
                 outcome[1] = str(error)
-        with _noticing_losses():
+        with noticing_losses():
             dist.broadcast_object_list(outcome, src=0)
         if outcome[1] is not None:
             raise InvalidInput(outcome[1])
@@ -62,7 +62,7 @@ class Ranks:
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
-        with _noticing_losses():
+        with noticing_losses():
             dist.all_gather_object(values, value)
         return values
 
@@ -71,7 +71,7 @@ class Ranks:
         if self.size == 1:
             return
         summed = tensor.cpu() if self.through_host else tensor  # a CPU tensor is its own copy in host memory
-        with _noticing_losses():
+        with noticing_losses():
             dist.all_reduce(summed)
         if summed is not tensor:
             tensor.copy_(summed)
@@ -114,9 +114,11 @@ def _leave() -> None:
 
 
 @contextmanager
-def _noticing_losses() -> Iterator[None]:
+def noticing_losses() -> Iterator[None]:
     """Turn the error of a broken connection into its meaning."""
     try:
         yield
+    except torch.OutOfMemoryError:
+        raise  # a RuntimeError too, and this rank's own
     except RuntimeError as error:
         raise LostRank(f"another process of this training was lost ({error})") from error

@@ -21,6 +21,7 @@ from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Curve, CurvePoint
 from fedfeast.runs.checkpoint import CheckpointFolder
 from fedfeast.runs.files import write_json, write_text, write_whole
+from fedfeast.runs.kept_data import KeptData
 from fedfeast.runs.recipe import Recipe, load_recipe
 
 
@@ -30,6 +31,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.checkpoints = CheckpointFolder(path / "checkpoints")
+        self.kept_data = KeptData(path / "inputs" / "data.json")
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
@@ -91,7 +93,7 @@ class RunFolder:
     def recipe(self) -> Recipe:
         """Return the resolved recipe, with the run's own copies of the files it names."""
         settings = {key: str(copy) for key, copy in self._inputs().items() if copy.is_file()}
-        return load_recipe(str(self.path / "recipe.toml"), settings)
+        return self._load_recipe(settings)
 
     def environment(self) -> dict[str, Any]:
         """Return versions and hardware of the run's start, its processes and the threads of each."""
@@ -204,16 +206,21 @@ class RunFolder:
         """Return whether the folder holds this recipe's run; one that never finished a round gives way."""
         if not (self.path / "recipe.toml").is_file():
             return False
-        ours, theirs = recipe.settings(), load_recipe(str(self.path / "recipe.toml")).settings()
+        ours, theirs = recipe.settings(), self._load_recipe().settings()
         different = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key) and key != "data.folder"]
-        if not different:
+        if not different and not self.kept_data.changed_files(recipe.data):
             return True
         if not (self.has_finished_rounds() or self.checkpoints.exist()):
             return False
+        if not different:
+            self.kept_data.refuse_other(recipe.data)
         changes = ", ".join(f"{key} is {theirs.get(key)!r} there and {ours.get(key)!r} here" for key in different[:3])
         raise InvalidInput(
             f"--out {self.path} holds another run ({changes}): give another folder, or the same settings to go on."
         )
+
+    def _load_recipe(self, settings: Mapping[str, Any] | None = None) -> Recipe:
+        return load_recipe(str(self.path / "recipe.toml"), settings or {}, self.kept_data.facts())
 
     def _inputs(self) -> dict[str, Path]:
         """Return where the run keeps its own copies of files that a recipe names, by setting."""
@@ -230,6 +237,8 @@ class RunFolder:
         """Copy the named files, so that a later change of them cannot change the run."""
         for copy in self._inputs().values():
             copy.unlink(missing_ok=True)
+        self.kept_data.forget()
+        self.kept_data.keep(recipe.data)
         for named, copy in self._named_inputs(recipe):
             copy.parent.mkdir(exist_ok=True)
             content = named.read_bytes()

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import Field, SerializeAsAny, ValidationError
 
+from fedfeast.data import DatasetFacts
 from fedfeast.errors import InvalidInput
 from fedfeast.methods import METHODS
 from fedfeast.runs.sections import (
@@ -72,7 +73,9 @@ def packaged_recipes() -> tuple[str, ...]:
     return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
 
 
-def load_recipe(name_or_path: str, settings: Mapping[str, Any] | Sequence[str] = ()) -> Recipe:
+def load_recipe(
+    name_or_path: str, settings: Mapping[str, Any] | Sequence[str] = (), kept_facts: DatasetFacts | None = None
+) -> Recipe:
     """Load a shipped recipe by name or a TOML file by path, with settings like ``training.rounds=5`` on top."""
     if name_or_path in packaged_recipes():
         text = resources.files("fedfeast.runs").joinpath("recipes", f"{name_or_path}.toml").read_text()
@@ -83,7 +86,7 @@ def load_recipe(name_or_path: str, settings: Mapping[str, Any] | Sequence[str] =
             f"unknown recipe {name_or_path!r}{_suggest(name_or_path, packaged_recipes())}: give a TOML file's path "
             f"or one of {', '.join(packaged_recipes())}."
         )
-    return parse_recipe(text, name_or_path, settings)
+    return parse_recipe(text, name_or_path, settings, kept_facts)
 
 
 def resolve_recipe(recipe: "str | Path | Recipe", settings: Mapping[str, Any] | Sequence[str] = ()) -> Recipe:
@@ -93,8 +96,13 @@ def resolve_recipe(recipe: "str | Path | Recipe", settings: Mapping[str, Any] | 
     return load_recipe(str(recipe), settings)
 
 
-def parse_recipe(text: str, source: str, settings: Mapping[str, Any] | Sequence[str] = ()) -> Recipe:
-    """Parse and validate a recipe's TOML text; source names it in messages."""
+def parse_recipe(
+    text: str,
+    source: str,
+    settings: Mapping[str, Any] | Sequence[str] = (),
+    kept_facts: DatasetFacts | None = None,
+) -> Recipe:
+    """Parse and validate a recipe's TOML text; source names it in messages, kept facts stand for missing data."""
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -106,7 +114,7 @@ def parse_recipe(text: str, source: str, settings: Mapping[str, Any] | Sequence[
         method = table.get("method", {"name": "feast"})
         if isinstance(method, dict):
             table["method"] = _validate_method(method)
-        return Recipe.model_validate(table)
+        return Recipe.model_validate(table, context=kept_facts)
     except ValidationError as error:
         raise InvalidInput(f"recipe {source}: {_explain(error)}") from error
 

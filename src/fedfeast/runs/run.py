@@ -25,9 +25,9 @@ from fedfeast.runs.training import Observer, Silent, train_rounds
 class Interrupted(Exception):
     """Training was stopped from outside; everything up to the last finished round is saved."""
 
-    def __init__(self, finished_rounds: int) -> None:
-        super().__init__(f"stopped after round {finished_rounds}")
-        self.finished_rounds = finished_rounds
+    def __init__(self, finished_rounds: int, reason: str = "") -> None:
+        super().__init__(f"stopped after round {finished_rounds}{reason and ': '}{reason}")
+        self.finished_rounds, self.reason = finished_rounds, reason
 
 
 class Run:
@@ -62,6 +62,7 @@ class Run:
     def federation(self) -> Federation:
         """The assembled parts; loads the data."""
         torch.set_num_threads(self.folder.environment()["threads"])
+        self.folder.kept_data.refuse_other(self.recipe.data)
         return assemble(self.recipe)
 
     def train(self, observer: Observer | None = None) -> "Run":
@@ -73,11 +74,12 @@ class Run:
                 ranks.from_leader(lambda: stack.enter_context(self.folder.locked()))
                 stack.enter_context(interruptible())
                 federation = self.federation
+                ranks.from_leader(lambda: self.folder.kept_data.keep(self.recipe.data))
                 ranks.from_leader(lambda: self.folder.write_clients(federation.client_table()))
                 state = train_rounds(federation, self.folder, shown, ranks)
                 ranks.from_leader(lambda: self._finish(state, shown))
-        except (KeyboardInterrupt, LostRank):
-            raise Interrupted(self._saved_rounds() if ranks.leads else 0) from None
+        except (KeyboardInterrupt, LostRank) as stop:
+            raise Interrupted(self._saved_rounds() if ranks.leads else 0, str(stop)) from stop
         return self
 
     def evaluate(self, observer: Observer | None = None) -> Curve:

@@ -3,7 +3,7 @@
 from dataclasses import MISSING, fields
 from typing import Annotated, Any, Literal, Self, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo, create_model, model_validator
 
 from fedfeast.data import DatasetFacts, facts_of
 from fedfeast.errors import InvalidInput
@@ -26,17 +26,18 @@ class DataSection(Section):
     folder: str | None = None
     validation_examples: int = Field(4000, ge=1)
     calibration_examples: int = Field(1000, ge=2)  # batch statistics need two examples
+    _facts: DatasetFacts = PrivateAttr()
 
     @model_validator(mode="after")
-    def _refuse_unknown_data(self) -> Self:
-        """Refuse a name that is no data set here."""
-        self.facts  # noqa: B018 - says what is wrong
+    def _look_up_facts(self, info: ValidationInfo) -> Self:
+        """Take the facts that an existing run kept; without them, refuse a name that is no data set here."""
+        self._facts = info.context or facts_of(self.name, self.folder)
         return self
 
     @property
     def facts(self) -> DatasetFacts:
         """Classes, image size and numbers of examples."""
-        return facts_of(self.name, self.folder)
+        return self._facts
 
 
 class PopulationSection(Section):
