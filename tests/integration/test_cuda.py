@@ -1,4 +1,4 @@
-"""The eager engine on a CUDA device: equal to the CPU in float64, and whole runs from start to bundle."""
+"""Both engines on a CUDA device: equal to the CPU in float64, and whole runs from start to bundle."""
 
 import subprocess
 import sys
@@ -15,6 +15,7 @@ from fedfeast.runs.assembly import assemble
 from fedfeast.runs.training import Silent
 
 pytestmark = pytest.mark.gpu
+on_both_engines = pytest.mark.parametrize("engine", ["eager", "graphs"])
 
 AUGMENTED = {"augmentation.randaugment": [2, 6], "augmentation.crop_padding": 1, "augmentation.mixing": "alternate"}
 SHORT: dict[str, Any] = {
@@ -26,17 +27,18 @@ SHORT: dict[str, Any] = {
 }
 
 
-def one_round(device: str) -> torch.Tensor:
-    recipe = load_recipe("digits", {**AUGMENTED, "engine.device": device, "engine.precision": "float64"})
-    built = assemble(recipe)
+def one_round(device: str, engine: str) -> torch.Tensor:
+    settings = {**AUGMENTED, "engine.device": device, "engine.name": engine, "engine.precision": "float64"}
+    built = assemble(load_recipe("digits", settings))
     assert built.device.type == device
     cohort = [built.clients[index] for index in built.participants[:4]]
     assignments, _ = built.method.plan_round({}, cohort, 0, named_generator(0))
     return built.engine().run_round(built.initial_weights(), assignments, 0, 0.1).flat.cpu()
 
 
-def test_a_round_equals_the_cpus_in_float64() -> None:
-    torch.testing.assert_close(one_round("cuda"), one_round("cpu"), rtol=1e-6, atol=1e-9)
+@on_both_engines
+def test_a_round_equals_the_cpus_in_float64(engine: str) -> None:
+    torch.testing.assert_close(one_round("cuda", engine), one_round("cpu", "eager"), rtol=1e-6, atol=1e-9)
 
 
 class StopAfterTwo(Silent):
@@ -45,10 +47,12 @@ class StopAfterTwo(Silent):
             raise KeyboardInterrupt
 
 
-def test_a_run_is_stopped_resumed_evaluated_and_extracted(tmp_path: Path) -> None:
+@on_both_engines
+def test_a_run_is_stopped_resumed_evaluated_and_extracted(engine: str, tmp_path: Path) -> None:
+    settings = {**SHORT, "engine.name": engine}
     with pytest.raises(Interrupted, match="after round 2"):
-        fedfeast.train("digits", tmp_path / "run", SHORT, StopAfterTwo())
-    run = fedfeast.train("digits", tmp_path / "run", SHORT)
+        fedfeast.train("digits", tmp_path / "run", settings, StopAfterTwo())
+    run = fedfeast.train("digits", tmp_path / "run", settings)
     assert [row["round"] for row in run.folder.metrics()] == [1, 2, 3, 4]
     assert "cpu" not in run.folder.environment()["device"]
     manifest = fedfeast.extract(run, tmp_path / "bundle", fedfeast.Limits(max_macs=6e5))

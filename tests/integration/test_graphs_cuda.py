@@ -208,18 +208,14 @@ class StopAfterTwo(Silent):
             raise KeyboardInterrupt
 
 
-def test_a_run_is_stopped_resumed_and_evaluated(tmp_path: Path) -> None:
-    with pytest.raises(Interrupted, match="after round 2"):
+def test_a_resumed_run_has_the_bits_of_an_unbroken_one(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
         fedfeast.train("digits", tmp_path / "run", SHORT, StopAfterTwo())
-    run = fedfeast.train("digits", tmp_path / "run", SHORT)
-    assert [row["round"] for row in run.folder.metrics()] == [1, 2, 3, 4]
-    assert len(run.curve.points) >= 6
-    assert all(0 <= point.accuracy <= 1 for point in run.curve.points)
-    unbroken = fedfeast.train("digits", tmp_path / "unbroken", SHORT)
-    states = [one.folder.checkpoints.load_latest()[0] for one in (run, unbroken)]
-    assert states[0] is not None
-    assert states[1] is not None
-    assert torch.equal(states[0].flat, states[1].flat)
+    runs = [fedfeast.train("digits", tmp_path / name, SHORT) for name in ("run", "unbroken")]
+    resumed, unbroken = (run.folder.checkpoints.load_latest()[0] for run in runs)
+    assert resumed is not None
+    assert unbroken is not None
+    assert torch.equal(resumed.flat, unbroken.flat)
 
 
 def test_captured_work_is_replayed_from_and_to_the_same_memory() -> None:

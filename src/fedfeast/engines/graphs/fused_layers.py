@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fedfeast.engines.graphs.gradient_plan import GradientPlan
+from fedfeast.engines.graphs.kernels.features import Norm
 from fedfeast.engines.graphs.kernels.normalisations import (
     norm_gradient,
     normalise,
@@ -15,7 +16,7 @@ from fedfeast.engines.graphs.kernels.normalisations import (
     pool_gradient,
     sum_gradients,
 )
-from fedfeast.engines.graphs.kernels.products import Norm, convolve, input_gradient
+from fedfeast.engines.graphs.kernels.products import convolve, input_gradient
 from fedfeast.engines.graphs.kernels.weight_gradients import weight_gradient
 from fedfeast.networks import Weights
 from fedfeast.networks.layers import Layers

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from fedfeast.engines.graphs.kernels.features import Norm, Statistics
 from fedfeast.engines.graphs.kernels.normalisations import (
     norm_gradient,
     normalise,
@@ -14,7 +15,6 @@ from fedfeast.engines.graphs.kernels.normalisations import (
     pool_gradient,
     sum_gradients,
 )
-from fedfeast.engines.graphs.kernels.products import Norm, Statistics
 from fedfeast.randomness import named_generator
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

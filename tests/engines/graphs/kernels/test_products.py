@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedfeast.engines.graphs.kernels.products import Norm, Statistics, convolve, input_gradient, precision_of
+from fedfeast.engines.graphs.kernels.features import Norm, Statistics
+from fedfeast.engines.graphs.kernels.products import convolve, input_gradient
 from fedfeast.engines.graphs.tiles import Tiles
 from fedfeast.randomness import named_generator
 
@@ -194,10 +195,3 @@ def test_split_products_give_the_same_bits_every_time() -> None:
     first, second = (convolve(case.features(), case.weight(), 1, counters(), EPSILON, SPLIT) for _ in range(2))
     assert torch.equal(first[0], second[0])
     assert torch.equal(first[1].mean, second[1].mean)
-
-
-def test_float32_is_multiplied_as_torch_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert precision_of(torch.empty(1)) == "ieee"
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
-    assert precision_of(torch.empty(1)) == "tf32"
-    assert precision_of(torch.empty(1, dtype=torch.bfloat16)) == "ieee"

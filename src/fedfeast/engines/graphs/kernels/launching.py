@@ -61,3 +61,14 @@ def divide(number, magic):
     """Return number // divisor by a multiplication: number is not negative, number * divisor below 2**32."""
     # No multiplier divides by one: there the magic number is zero and the number itself is added.
     return tl.umulhi(number.to(tl.uint32), magic.to(tl.uint32)).to(tl.int32) + number * (magic == 0).to(tl.int32)
+
+
+@triton.jit
+def tile_places(num_pixels, num_channels, VECTOR: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Return a program's pixels and channels of channels-last features, and where its tile lies, each with a mask."""
+    pixel = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    channel = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    is_channel = tl.max_constancy(channel < num_channels, VECTOR)
+    place = tl.multiple_of(pixel * num_channels, VECTOR)[:, None] + channel[None, :]
+    is_place = (pixel < num_pixels)[:, None] & is_channel[None, :]
+    return pixel, channel, is_channel, place, is_place

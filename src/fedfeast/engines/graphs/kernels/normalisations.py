@@ -4,24 +4,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedfeast.engines.graphs.kernels.launching import launch
-from fedfeast.engines.graphs.kernels.products import Norm, empty_features
+from fedfeast.engines.graphs.kernels.features import Norm, empty_features, norm_parameters
+from fedfeast.engines.graphs.kernels.launching import launch, tile_places
 from fedfeast.engines.graphs.kernels.reductions import empty_partials, finish_sums
 from fedfeast.engines.graphs.tiles import power_of_two, tile_columns, vector_of
 
 ELEMENTS = 4096  # of a tile
 SUMMED_ELEMENTS = 2048  # of a tile that is summed
 PROGRAMS = 792  # that share a sum over all pixels: six for each multiprocessor of a large device
-
-
-@triton.jit
-def _parameters(mean, inverse_deviation, scale, shift, channel, is_channel):
-    """Return the mean, and factor and constant of the affine map that normalises centred values."""
-    average = tl.load(mean + channel, mask=is_channel, other=0.0)
-    inverse = tl.load(inverse_deviation + channel, mask=is_channel, other=0.0)
-    factor = inverse * tl.load(scale + channel, mask=is_channel, other=0.0)
-    constant = tl.load(shift + channel, mask=is_channel, other=0.0)
-    return average[None, :], inverse[None, :], factor[None, :], constant[None, :]
 
 
 @triton.jit(do_not_specialize=["num_pixels", "num_channels"])
@@ -45,18 +35,14 @@ def _normalise(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    pixel = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    channel = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    is_channel = tl.max_constancy(channel < num_channels, VECTOR)
-    place = tl.multiple_of(pixel * num_channels, VECTOR)[:, None] + channel[None, :]
-    is_place = (pixel < num_pixels)[:, None] & is_channel[None, :]
-    average, _, factor, constant = _parameters(mean, inverse_deviation, scale, shift, channel, is_channel)
+    _, channel, is_channel, place, is_place = tile_places(num_pixels, num_channels, VECTOR, ROWS, COLUMNS)
+    average, _, factor, constant = norm_parameters(mean, inverse_deviation, scale, shift, channel, is_channel)
     values = tl.load(features + place, mask=is_place, other=0.0).to(tl.float32)
     values = tl.maximum((values - average) * factor + constant, 0.0)
     if ADD:
         extra = tl.load(added + place, mask=is_place, other=0.0).to(tl.float32)
         if NORMALISE_ADDED:
-            average, _, factor, constant = _parameters(
+            average, _, factor, constant = norm_parameters(
                 added_mean, added_inverse_deviation, added_scale, added_shift, channel, is_channel
             )
             extra = (extra - average) * factor + constant
@@ -100,7 +86,7 @@ def _sum_gradients(
     part = tl.program_id(0)
     channel = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     is_channel = tl.max_constancy(channel < num_channels, VECTOR)
-    average, inverse, factor, constant = _parameters(mean, inverse_deviation, scale, shift, channel, is_channel)
+    average, inverse, factor, constant = norm_parameters(mean, inverse_deviation, scale, shift, channel, is_channel)
     sums = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     products = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     last = tl.minimum(num_pixels, (part + 1) * pixels_a_part)
@@ -137,12 +123,8 @@ def _norm_gradient(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    pixel = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    channel = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    is_channel = tl.max_constancy(channel < num_channels, VECTOR)
-    place = tl.multiple_of(pixel * num_channels, VECTOR)[:, None] + channel[None, :]
-    is_place = (pixel < num_pixels)[:, None] & is_channel[None, :]
-    average, inverse, factor, constant = _parameters(mean, inverse_deviation, scale, shift, channel, is_channel)
+    _, channel, is_channel, place, is_place = tile_places(num_pixels, num_channels, VECTOR, ROWS, COLUMNS)
+    average, inverse, factor, constant = norm_parameters(mean, inverse_deviation, scale, shift, channel, is_channel)
     mean_gradient = (tl.load(shift_gradient + channel, mask=is_channel, other=0.0) / num_pixels)[None, :]
     mean_product = (tl.load(scale_gradient + channel, mask=is_channel, other=0.0) / num_pixels)[None, :]
     centred = tl.load(features + place, mask=is_place, other=0.0).to(tl.float32) - average
@@ -220,9 +202,7 @@ def _pool(
     COLUMNS: tl.constexpr,
 ):
     # Forward a program writes pooled pixels; backward, with gradients for features, pixels of the input.
-    pixel = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    channel = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    is_channel = tl.max_constancy(channel < num_channels, VECTOR)
+    pixel, channel, is_channel, place, is_place = tile_places(num_pixels, num_channels, VECTOR, ROWS, COLUMNS)
     own_width = width if BACKWARD else width_out
     own_height = height if BACKWARD else height_out
     image = pixel // (own_width * own_height)
@@ -249,8 +229,6 @@ def _pool(
                 values += tl.load(features + source, mask=is_held[:, None] & is_channel[None, :], other=0.0).to(
                     tl.float32
                 )
-    place = tl.multiple_of(pixel * num_channels, VECTOR)[:, None] + channel[None, :]
-    is_place = (pixel < num_pixels)[:, None] & is_channel[None, :]
     tl.store(out + place, (values * share[:, None]).to(out.dtype.element_ty), mask=is_place)
 
 

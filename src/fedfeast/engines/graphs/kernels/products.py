@@ -5,15 +5,19 @@ is saved here: statistics for batch normalisation leave with the convolution tha
 follows an input's gradient is done while that is still in registers.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedfeast.engines.graphs.kernels.launching import divide, launch, magic_of
+from fedfeast.engines.graphs.kernels.features import (
+    Norm,
+    Statistics,
+    empty_features,
+    norm_parameters,
+    precision_of,
+)
+from fedfeast.engines.graphs.kernels.launching import divide, launch, magic_of, tile_places
 from fedfeast.engines.graphs.kernels.reductions import (
     empty_partials,
     finish_statistics,
@@ -23,26 +27,6 @@ from fedfeast.engines.graphs.kernels.reductions import (
 from fedfeast.engines.graphs.tiles import Tiles, product_tiles, vector_of
 
 REGISTERS = 128  # that a thread of the input gradient may use: with more, too few programs run side by side
-
-
-@dataclass(frozen=True, eq=False)
-class Statistics:
-    """What batch normalisation knows of its input, per channel in float32."""
-
-    mean: Tensor
-    inverse_deviation: Tensor
-
-
-@dataclass(frozen=True, eq=False)
-class Norm:
-    """A batch normalisation: its input, statistics and parameters, and where its parameters' gradients belong."""
-
-    features: Tensor
-    statistics: Statistics
-    scale: Tensor
-    shift: Tensor
-    scale_gradient: Tensor
-    shift_gradient: Tensor
 
 
 @triton.jit
@@ -157,16 +141,12 @@ def _convolve(
     COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
 ):
-    pixel = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    channel = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    is_channel = tl.max_constancy(channel < outgoing, OUT_VECTOR)
+    pixel, channel, is_channel, place, is_place = tile_places(num_pixels, outgoing, OUT_VECTOR, ROWS, COLUMNS)
     products = _gathered_product(
         features, weights, num_pixels, height, width, height_out, width_out, incoming, outgoing,
         width_magic, height_magic, incoming_magic, pixel, channel, is_channel,
         PRECISION, False, STRIDE, KERNEL, IN_VECTOR, OUT_VECTOR, SPLIT, ROWS, COLUMNS, DEPTH,
     )  # fmt: skip
-    place = tl.multiple_of(pixel * outgoing, OUT_VECTOR)[:, None] + channel[None, :]
-    is_place = (pixel < num_pixels)[:, None] & is_channel[None, :]
     is_whole = True
     if SPLIT:
         is_whole, products = sum_over_splits(products, workspace, counters, place, is_place, num_pixels * outgoing)
@@ -227,16 +207,12 @@ def _input_gradient(
     DEPTH: tl.constexpr,
 ):
     # Seen from here the gradient's channels come in and the input's channels go out.
-    pixel = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    channel = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    is_channel = tl.max_constancy(channel < outgoing, OUT_VECTOR)
+    pixel, channel, is_channel, place, is_place = tile_places(num_pixels, outgoing, OUT_VECTOR, ROWS, COLUMNS)
     products = _gathered_product(
         gradient, weights, num_pixels, height, width, height, width, incoming, outgoing,
         width_magic, height_magic, incoming_magic, pixel, channel, is_channel,
         PRECISION, True, 1, KERNEL, IN_VECTOR, OUT_VECTOR, SPLIT, ROWS, COLUMNS, DEPTH,
     )  # fmt: skip
-    place = tl.multiple_of(pixel * outgoing, OUT_VECTOR)[:, None] + channel[None, :]
-    is_place = (pixel < num_pixels)[:, None] & is_channel[None, :]
     is_whole = True
     if SPLIT:
         is_whole, products = sum_over_splits(products, workspace, counters, place, is_place, num_pixels * outgoing)
@@ -248,12 +224,11 @@ def _input_gradient(
             products += extra
         if RECTIFIED_NORM:
             # The input was a rectified norm: pass its rectifier, and sum what the norm's gradient needs.
-            average = tl.load(mean + channel, mask=is_channel, other=0.0)
-            inverse = tl.load(inverse_deviation + channel, mask=is_channel, other=0.0)
-            factor = inverse * tl.load(scale + channel, mask=is_channel, other=0.0)
-            constant = tl.load(shift + channel, mask=is_channel, other=0.0)
-            centred = tl.load(before_norm + place, mask=is_place, other=0.0).to(tl.float32) - average[None, :]
-            passed = is_place & (centred * factor[None, :] + constant[None, :] > 0)
+            average, inverse, factor, constant = norm_parameters(
+                mean, inverse_deviation, scale, shift, channel, is_channel
+            )
+            centred = tl.load(before_norm + place, mask=is_place, other=0.0).to(tl.float32) - average
+            passed = is_place & (centred * factor + constant > 0)
             products = tl.where(passed, products, 0.0)
         rounded = products.to(out.dtype.element_ty)
         tl.store(out + place, rounded, mask=is_place)
@@ -261,7 +236,7 @@ def _input_gradient(
             values = rounded.to(tl.float32)
             partial = tl.program_id(0) * outgoing + channel
             tl.store(partial_sums + partial, tl.sum(values, axis=0), mask=is_channel)
-            tl.store(partial_products + partial, tl.sum(values * centred, axis=0) * inverse, mask=is_channel)
+            tl.store(partial_products + partial, tl.sum(values * centred * inverse, axis=0), mask=is_channel)
 
 
 def convolve(
@@ -338,16 +313,6 @@ def _spread(gradient: Tensor, height: int, width: int, stride: int) -> Tensor:
     spread = empty_features((batch, channels, height, width), gradient).zero_()
     spread[:, :, ::stride, ::stride] = gradient
     return spread
-
-
-def precision_of(features: Tensor) -> str:
-    """Return how products of float32 are made: in TF32 where PyTorch's own convolutions would."""
-    return "tf32" if features.dtype == torch.float32 and torch.backends.cudnn.allow_tf32 else "ieee"
-
-
-def empty_features(shape: Sequence[int], like: Tensor) -> Tensor:
-    """Return uninitialised channels-last features (batch, channels, height, width)."""
-    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=torch.channels_last)
 
 
 def _workspace(tiles: Tiles, out: Tensor) -> Tensor:

@@ -4,9 +4,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from fedfeast.engines.graphs.kernels.features import precision_of
 from fedfeast.engines.graphs.kernels.geometry import geometry_of
 from fedfeast.engines.graphs.kernels.launching import divide, launch, magic_of
-from fedfeast.engines.graphs.kernels.products import precision_of
 from fedfeast.engines.graphs.tiles import Cut, vector_of
 
 
