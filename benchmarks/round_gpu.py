@@ -161,7 +161,7 @@ Share of device time: {shares}.
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--recipe", default="cifar100-paper")
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--eager-rounds", type=int, default=2)
     parser.add_argument("--set", action="append", default=[], dest="settings")
     parser.add_argument("--out", type=Path, help="a Markdown file; a JSON file is written beside it")
