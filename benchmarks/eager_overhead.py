@@ -80,7 +80,9 @@ def main() -> None:
     for round_index in range(arguments.rounds + 3):
         cohort = named_generator(0, "cohort", round_index).choice(federation.participants, 10, replace=False)
         clients = [federation.clients[index] for index in cohort]
-        assignments, _ = federation.method.plan_round({}, clients, round_index, named_generator(0))
+        assignments, _ = federation.method.plan_round(
+            {}, federation.initial_weights(), clients, round_index, named_generator(0)
+        )
 
         def bare(planned: list[Assignment] = assignments, index: int = round_index) -> None:
             bare_round(federation, planned, modules, index)

@@ -12,6 +12,7 @@ from fedfeast.federation import (
     Accumulator,
     Assignment,
     Client,
+    Constants,
     Method,
     OperatingPoint,
     Pass,
@@ -39,7 +40,7 @@ class Counting(Method):
         return True
 
     def plan_round(
-        self, state: State, cohort: Sequence[Client], round_index: int, generator: np.random.Generator
+        self, state: State, flat: Tensor, cohort: Sequence[Client], round_index: int, generator: np.random.Generator
     ) -> tuple[list[Assignment], State]:
         slices = SliceMap.leading(self.network.layout, self.network.shapes(SMALLEST))
         return [Assignment(client, slices, (SMALLEST,), 1.0) for client in cohort], {"rounds": state["rounds"] + 1}
@@ -51,7 +52,7 @@ class Counting(Method):
         return {SMALLEST: 1.0}
 
     def loss(
-        self, role: str, outputs: tuple[Tensor, ...], batch: Batch, carried: Tensor | None
+        self, role: str, outputs: tuple[Tensor, ...], batch: Batch, carried: Tensor | None, constants: Constants
     ) -> tuple[Tensor, Tensor | None]:
         return mixed_cross_entropy(outputs[-1], batch), None
 
@@ -62,14 +63,15 @@ class Counting(Method):
 def test_memory_is_a_value_handed_from_round_to_round() -> None:
     method = Counting(NETWORK)
     start = method.initial_state()
-    _, after = method.plan_round(start, [Client(0, "a", 1.0, 1)], 0, named_generator(0))
+    _, after = method.plan_round(start, torch.zeros(1), [Client(0, "a", 1.0, 1)], 0, named_generator(0))
     assert (float(start["rounds"]), float(after["rounds"])) == (0.0, 1.0)
 
 
 def test_by_default_answers_are_averaged_and_a_leading_slice_is_deployed() -> None:
     method = Counting(NETWORK)
     flat = NETWORK.initial_weights(named_generator(0))
-    (assignment,), _ = method.plan_round(method.initial_state(), [Client(0, "a", 1.0, 1)], 0, named_generator(0))
+    clients = [Client(0, "a", 1.0, 1)]
+    (assignment,), _ = method.plan_round(method.initial_state(), flat, clients, 0, named_generator(0))
     answers = Accumulator(flat.numel())
     answers.add(assignment.slice_map, assignment.slice_map.gather(flat) + 1, assignment.weight)
     merged = method.merge(flat, answers)

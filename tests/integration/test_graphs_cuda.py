@@ -66,7 +66,7 @@ def cohort(built: Federation, count: int) -> list[Assignment]:
     # Of the whole range of budgets, so that some clients hold much and train long.
     by_budget = sorted((built.clients[index] for index in built.participants), key=lambda one: one.budget_macs)
     chosen = [by_budget[int(place)] for place in np.linspace(0, len(by_budget) - 1, count)]
-    return built.method.plan_round({}, chosen, 0, named_generator(0))[0]
+    return built.method.plan_round({}, built.initial_weights(), chosen, 0, named_generator(0))[0]
 
 
 @pytest.mark.parametrize("rule", ["full", "global-min", "local-max", "min-max", "min-max-distilled"])

@@ -32,7 +32,7 @@ def test_the_module_gives_the_same_logits() -> None:
         )
         for name in norms
     }
-    deployed = Deployed(network, ARCHITECTURE, layout, flat)
+    deployed = Deployed(network, ARCHITECTURE, layout, flat, 1, 1)
     model = standalone.Model(describe_network(SPACE, ARCHITECTURE, NORMALISATION)).eval()
     tensors = {name: tensor.contiguous() for name, tensor in state_dict_of(deployed, statistics).items()}  # type: ignore[arg-type]
     loaded = model.load_state_dict(tensors, strict=False)

@@ -64,28 +64,28 @@ class ResNet:
             values = getattr(self, name)
             if len(values) != len(self.stage_channels):
                 raise InvalidInput(
-                    f"network.{name} has {len(values)} entries for {len(self.stage_channels)} stages: "
-                    "give one per entry of network.stage_channels."
+                    f"resnet.{name} has {len(values)} entries for {len(self.stage_channels)} stages: "
+                    "give one per entry of resnet.stage_channels."
                 )
             if not values or min(values) < 1 or max(values) >= LARGEST:
                 raise InvalidInput(
-                    f"network.{name} = {list(values)}: give at least one value, all from 1 to {LARGEST - 1}."
+                    f"resnet.{name} = {list(values)}: give at least one value, all from 1 to {LARGEST - 1}."
                 )
         for name in ("stem_stride", "image_size", "image_channels"):
             if getattr(self, name) < 1:
-                raise InvalidInput(f"network.{name} = {getattr(self, name)}: it must be at least 1.")
+                raise InvalidInput(f"resnet.{name} = {getattr(self, name)}: it must be at least 1.")
         if self.stage_strides[0] != 1:
             raise InvalidInput(
-                f"network.stage_strides starts with {self.stage_strides[0]}: give 1, since the first stage's shortcut "
-                "is the identity, and stride in network.stem_stride instead."
+                f"resnet.stage_strides starts with {self.stage_strides[0]}: give 1, since the first stage's shortcut "
+                "is the identity, and stride in resnet.stem_stride instead."
             )
         if self.classes < 2:
-            raise InvalidInput(f"network.classes = {self.classes}: a classifier needs at least 2 classes.")
+            raise InvalidInput(f"resnet.classes = {self.classes}: a classifier needs at least 2 classes.")
         if self.activation not in ("after", "before"):
-            raise InvalidInput(f'network.activation = "{self.activation}": give "after" or "before".')
+            raise InvalidInput(f'resnet.activation = "{self.activation}": give "after" or "before".')
         if self.early_exits and self.activation == "before":
             raise InvalidInput(
-                'network.early_exits = true with network.activation = "before": early exits need activation "after".'
+                'resnet.early_exits = true with resnet.activation = "before": early exits need activation "after".'
             )
 
     @property

@@ -18,7 +18,7 @@ class Level:
 
     assignment: Assignment  # of one of them
     clients: np.ndarray  # their positions in the population
-    affordable: int
+    affordable: int  # operating points
 
     def pass_macs(self, method: Method) -> float:
         """Return the expected convolution MACs of one example's forward passes in a step."""
@@ -52,13 +52,14 @@ def outline(recipe: Recipe) -> Outline:
     """Build everything of a federation but its data, with clients grouped by what they afford."""
     method, cache, population, indices = build_without_data(recipe)
     participants = np.array(indices)
-    affordable = np.searchsorted([variant.macs for variant in cache], population.budgets_macs, side="right")
+    affordable = np.searchsorted([point.macs for point in method.operating_points()], population.budgets_macs, "right")
+    flat = method.network.initial_weights(named_generator(recipe.seed, "weights"))
     levels = []
     for count in np.unique(affordable[participants]).tolist():
         clients = participants[affordable[participants] == count]
         budget = float(population.budgets_macs[clients].min())
         one = Client(int(clients[0]), population.names[clients[0]], budget, num_examples=1)
         generator = named_generator(recipe.seed, "plan")
-        (assignment,), _ = method.plan_round(method.initial_state(), [one], 0, generator)
+        (assignment,), _ = method.plan_round(method.initial_state(), flat, [one], 0, generator)
         levels.append(Level(assignment, clients, count))
     return Outline(recipe, method, cache, population, tuple(levels))

@@ -89,7 +89,7 @@ def _describe_level(level: Level, built: Outline, expected: np.ndarray) -> dict[
     budgets = built.population.budgets_macs[level.clients]
     return {
         "affordable_variants": level.affordable,
-        "largest_macs": built.method.network.macs(level.assignment.architectures[-1]),
+        "largest_macs": built.method.served_macs(level.assignment),
         "clients": len(level.clients),
         "budget_macs": [float(budgets.min()), float(budgets.max())],
         "payload_parameters": level.assignment.slice_map.payload,

@@ -23,6 +23,7 @@ from fedfeast.runs.sections import (
     NetworkSection,
     PartitionSection,
     PopulationSection,
+    ResNetSection,
     Section,
     TrainingSection,
     VariantsSection,
@@ -38,6 +39,7 @@ class Recipe(Section):
     population: PopulationSection = PopulationSection()
     partition: PartitionSection = PartitionSection(alpha_eff=0.45)
     network: NetworkSection = NetworkSection()
+    resnet: ResNetSection = ResNetSection()
     variants: VariantsSection = VariantsSection()
     method: SerializeAsAny[Section] = METHOD_SECTIONS["feast"]()
     training: TrainingSection = TrainingSection()

@@ -3,7 +3,16 @@
 from dataclasses import MISSING, fields
 from typing import Annotated, Any, Literal, Self, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo, create_model, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    create_model,
+    model_validator,
+)
 
 from fedfeast.data import DatasetFacts, facts_of
 from fedfeast.errors import InvalidInput
@@ -103,6 +112,15 @@ class NetworkSection(Section):
     channel_divisor: int = 8
 
 
+class ResNetSection(Section):
+    """The network of the compared methods: HeteroFL, ScaleFL, FIARSE, FjORD, FedRolex."""
+
+    stage_channels: Integers = (64, 128, 256, 512)
+    blocks: Integers = (2, 2, 2, 2)
+    stage_strides: Integers = (1, 2, 2, 2)
+    stem_stride: int = 1
+
+
 class VariantsSection(Section):
     """The cache: a packaged name or the path of a CSV file."""
 
@@ -168,11 +186,16 @@ def _method_section(name: str) -> type[Section]:
     hints = get_type_hints(method)
     options: dict[str, Any] = {"name": (Literal[name], name)}
     options |= {
-        field.name: (hints[field.name], field.default)
+        field.name: (Annotated[hints[field.name], BeforeValidator(_as_tuples)], field.default)
         for field in fields(method)  # type: ignore[arg-type]  # every method is a dataclass
         if field.default is not MISSING
     }
     return create_model(f"{name}Section", __base__=Section, **options)
+
+
+def _as_tuples(value: Any) -> Any:
+    """Return a list of a recipe, and lists in it, as tuples."""
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
 METHOD_SECTIONS = {name: _method_section(name) for name in METHODS}

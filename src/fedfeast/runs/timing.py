@@ -73,9 +73,10 @@ def predict_time(built: Outline, expected_examples: np.ndarray, times: PassTimes
 
 def _measure(built: Outline, architectures: Sequence[Hashable], device: torch.device) -> list[float]:
     network, facts = built.method.network, built.recipe.data.facts
-    slices = max((level.assignment.slice_map for level in built.levels), key=lambda one: one.payload)
-    slot = ClientSlot(network, torch.float32, device)
-    slot.load(slices.layout, torch.full((slices.payload,), 0.01, device=device))
+    largest = max((level.assignment for level in built.levels), key=lambda one: one.slice_map.payload)
+    slot = ClientSlot(built.method, torch.float32, device)
+    slot.load(largest, torch.full((largest.slice_map.layout.size,), 0.01, device=device))
+    slot.begin_step()
     shape = (MEASURED_BATCH, facts.channels, facts.side, facts.side)
     images = torch.from_numpy(named_generator(0, "images").normal(size=shape)).to(device, torch.float32)
     fastest = []

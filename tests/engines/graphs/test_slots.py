@@ -37,7 +37,7 @@ def assignment(position: int) -> Assignment:
     built = federation()
     cohort = [max((built.clients[i] for i in built.participants), key=lambda one: one.budget_macs)]
     cohort.append(min((built.clients[i] for i in built.participants), key=lambda one: one.budget_macs))
-    return built.method.plan_round({}, cohort, 0, named_generator(0))[0][position]
+    return built.method.plan_round({}, built.initial_weights(), cohort, 0, named_generator(0))[0][position]
 
 
 def train(slot: Slot, shared: Workshop, record: BatchRecord, one: Assignment) -> torch.Tensor:
@@ -45,7 +45,7 @@ def train(slot: Slot, shared: Workshop, record: BatchRecord, one: Assignment) ->
     generator = named_generator(0, "client", one.client.index)
     plan = draw_local_plan(one.client.num_examples, (8, 8), built.preparation, 0, generator)
     rows = make_round(built.examples, [one.client.index], [plan], record, built.preparation.normalisation)
-    slot.load(built.initial_weights())
+    slot.load(built.initial_weights(), one)
     passes = [built.method.passes(one, step, generator) for step in range(plan.num_steps)]
     for row, each in zip(rows, passes, strict=True):
         slot.step(each, row, shared.positions(one)[0], RATE)
@@ -57,8 +57,8 @@ def train_eagerly(one: Assignment) -> torch.Tensor:
     generator = named_generator(0, "client", one.client.index)
     examples = built.examples.of_client(one.client.index)
     plan = draw_local_plan(len(examples), (8, 8), built.preparation, 0, generator)
-    eager = ClientSlot(built.method.network, torch.float64, built.device)
-    eager.load(one.slice_map.layout, one.slice_map.gather(built.initial_weights()))
+    eager = ClientSlot(built.method, torch.float64, built.device)
+    eager.load(one, one.slice_map.gather(built.initial_weights()))
     batches = make_batches(examples, plan, built.preparation.normalisation, torch.float64)
     train_client(built.method, one, eager, batches, SGD, RATE, generator)
     return eager.weights
@@ -103,7 +103,7 @@ def test_memory_of_a_slot() -> None:
     assert slot.weights.numel() % CHUNK == 0
     assert size <= slot.weights.numel() < size + CHUNK
     assert slot.num_bytes == 2 * 8 * slot.weights.numel() + record.num_bytes
-    slot.load(torch.arange(size, dtype=torch.float64))
+    slot.load(torch.arange(size, dtype=torch.float64), assignment(0))
     assert slot.weights[:size].tolist() == list(range(size))
 
 
@@ -122,7 +122,7 @@ def test_a_lane_keeps_rounded_weights_apart(activations: torch.dtype) -> None:
 def test_what_a_pass_leaves_reaches_the_next_one() -> None:
     slot, _, _ = make_slot()
     built, one = federation(), assignment(0)
-    slot.load(built.initial_weights())
+    slot.load(built.initial_weights(), one)
     teacher, student = built.method.passes(one, 0, named_generator(0))[:2]
     first, second = slot.lanes_for(2)
     left = first.run(teacher, slot.weights, Carried(None, None))
