@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fedfeast.runs import load_recipe as load_recipe
     from fedfeast.runs import plan_recipe, search_recipe
     from fedfeast.runs import train as train
+    from fedfeast.runs.method_list import list_methods as list_methods
     from fedfeast.serving.bundle import load_bundle as load_bundle
     from fedfeast.serving.extraction import Limits as Limits
     from fedfeast.serving.extraction import extract as extract
@@ -35,6 +36,7 @@ _PUBLIC = {
     "extract": ("fedfeast.serving.extraction", "extract"),
     "fetch_data": ("fedfeast.data", "fetch_data"),
     "list_data": ("fedfeast.data", "list_data"),
+    "list_methods": ("fedfeast.runs.method_list", "list_methods"),
     "load_bundle": ("fedfeast.serving.bundle", "load_bundle"),
     "load_recipe": ("fedfeast.runs", "load_recipe"),
     "plan": ("fedfeast.runs", "plan_recipe"),

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from fedfeast.federation import (
     Constants,
     Method,
     OperatingPoint,
+    Parts,
     Pass,
     State,
     mixed_cross_entropy,
@@ -32,6 +34,10 @@ class Counting(Method):
     """Sends the smallest network and counts its rounds."""
 
     network: ElasticResNet
+
+    @classmethod
+    def build(cls, parts: Parts, **options: Any) -> Self:
+        return cls(parts.elastic)
 
     def initial_state(self) -> State:
         return {"rounds": torch.zeros(1)}

@@ -60,7 +60,7 @@ def test_budgets_from_a_fleets_file(tmp_path: Path) -> None:
 
 
 def test_a_budget_below_the_smallest_variant_is_an_error_by_default() -> None:
-    with pytest.raises(InvalidInput, match=r"budget of 100000 MACs, below the smallest variant's 128320"):
+    with pytest.raises(InvalidInput, match=r"budget of 100000 MACs, below the smallest network's 128320"):
         build(population__least_macs=1e5)
 
 

@@ -118,6 +118,25 @@ def plan(
 
 
 @app.command()
+def methods(
+    recipe: Annotated[
+        str, typer.Option(help="The recipe whose networks the operating points are of.")
+    ] = "cifar100-paper",
+    settings: SettingsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the methods with a sentence, the paper, their options and what they would serve."""
+    from fedfeast.app.method_tables import print_methods
+    from fedfeast.runs.method_list import list_methods
+
+    listed = list_methods(recipe, settings or [])
+    if as_json:
+        print(json.dumps(listed, indent=2))
+    else:
+        print_methods(listed, recipe, _console(as_json))
+
+
+@app.command()
 def search(
     recipe: RecipeArgument,
     out: Annotated[
