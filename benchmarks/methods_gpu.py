@@ -62,17 +62,17 @@ def main() -> None:
         print(json.dumps(results[-1]), flush=True)
         torch.cuda.empty_cache()
     rows = "\n".join(
-        f"| {one['method']} | {one['seconds_per_round']:.3f} | {one['steps_per_round']:.1f} | {one['setup_seconds']:.1f} "
-        f"| {one['device_gib']:.1f} | {one['tflops']:.1f} |"
+        f"| {one['method']} | {one['seconds_per_round']:.3f} | {one['steps_per_round']:.1f} "
+        f"| {one['setup_seconds']:.1f} | {one['device_gib']:.1f} | {one['tflops']:.1f} |"
         for one in results
     )
     text = f"""# A round of every method on one GPU
 
-{torch.cuda.get_device_name()}, torch {torch.__version__}, Python {platform.python_version()}, {date.today().isoformat()}.
+{torch.cuda.get_device_name()}, torch {torch.__version__}, Python {platform.python_version()}, {date.today()}.
 Command: `{shlex.join(["python", *sys.argv])}`
 
-Rounds 0 to {arguments.rounds - 1} of {arguments.recipe}, run once to capture and once to measure, graph engine in bfloat16. Device memory is
-that of the whole process so far.
+Rounds 0 to {arguments.rounds - 1} of {arguments.recipe}, run once to capture and once to measure, graph engine in
+bfloat16. Device memory is that of the whole process so far.
 
 | method | seconds a round | steps a round | setup, seconds | device memory, GiB | TFLOP/s |
 |---|---|---|---|---|---|
