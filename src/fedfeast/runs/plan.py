@@ -117,7 +117,14 @@ def plan_traffic(built: Outline) -> dict[str, Any]:
     }
 
 
-def _plan_compute(built: Outline, expected: np.ndarray, partition: Partition | None) -> dict[str, Any]:
+def plan_compute(recipe: Recipe) -> dict[str, float]:
+    """Return the training compute alone, from expected shards."""
+    built = outline(recipe)
+    shares = built.population.data_shares(recipe.population.gamma, recipe.population.cap_macs)
+    return _plan_compute(built, shares * len(_client_labels(recipe)), None)
+
+
+def _plan_compute(built: Outline, expected: np.ndarray, partition: Partition | None) -> dict[str, float]:
     """Return training PMACs by the paper's proxy: 3 x convolution MACs, n_i visits a sampled round."""
     numbers = {
         "training_pmacs": _training_pmacs(built, expected),

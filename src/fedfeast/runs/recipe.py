@@ -108,7 +108,7 @@ def parse_recipe(
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidInput(f"recipe {source} is no valid TOML: {error}.") from error
-    pairs = settings.items() if isinstance(settings, Mapping) else map(_parse_setting, settings)
+    pairs = settings.items() if isinstance(settings, Mapping) else map(parse_setting, settings)
     for dotted, value in pairs:
         _set(table, dotted, value)
     try:
@@ -129,7 +129,7 @@ def _validate_method(table: dict[str, Any]) -> Section:
         raise InvalidInput(_explain(error, "method", section)) from error
 
 
-def _parse_setting(setting: str) -> tuple[str, Any]:
+def parse_setting(setting: str) -> tuple[str, Any]:
     """Split ``a.b=c``; the value is read as TOML, and as plain text where it is none."""
     dotted, equals, text = setting.partition("=")
     if not equals or not dotted.strip():
