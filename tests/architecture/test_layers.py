@@ -19,6 +19,7 @@ LAYERS = (
     "engines",
     "runs",
     "serving",
+    "flower",
     "studies",
     "app",
 )
@@ -61,3 +62,14 @@ def test_the_foundation_imports_nothing_of_ours(module: str) -> None:
 @pytest.mark.parametrize("module", [module for module in MODULES if module.name != "__init__.py"], ids=str)
 def test_every_module_has_its_test_file(module: Path) -> None:
     assert (TESTS / module.parent / f"test_{module.name}").is_file()
+
+
+def test_flower_alone_imports_flwr() -> None:
+    importing = {
+        module.parts[0]
+        for module in MODULES
+        for node in ast.walk(ast.parse((SOURCE / module).read_text()))
+        if (isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] == "flwr")
+        or (isinstance(node, ast.Import) and any(alias.name.split(".")[0] == "flwr" for alias in node.names))
+    }
+    assert importing == {"flower"}

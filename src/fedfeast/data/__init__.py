@@ -11,6 +11,7 @@ from fedfeast.data.batches import make_batches as make_batches
 from fedfeast.data.catalogue import EMBEDDED as EMBEDDED
 from fedfeast.data.catalogue import OFFICIAL as OFFICIAL
 from fedfeast.data.datasets import array_hashes as array_hashes
+from fedfeast.data.datasets import class_names_of as class_names_of
 from fedfeast.data.datasets import facts_of as facts_of
 from fedfeast.data.datasets import list_data as list_data
 from fedfeast.data.datasets import load_dataset as load_dataset

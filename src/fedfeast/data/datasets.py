@@ -107,6 +107,14 @@ def facts_of(name: str, folder: str | None = None) -> DatasetFacts:
     )
 
 
+def class_names_of(name: str, folder: str | None = None) -> tuple[str, ...]:
+    """Return the names of a prepared data set's classes; none where it is embedded or not prepared."""
+    place = data_folder(folder) / name
+    if name in EMBEDDED or not is_prepared(place):
+        return ()
+    return tuple(read_description(place).get("class_names", ()))
+
+
 def array_hashes(name: str, folder: str | None = None) -> dict[str, str]:
     """Return the sha256 of a prepared data set's arrays, by file; none where it is embedded or not prepared."""
     place = data_folder(folder) / name

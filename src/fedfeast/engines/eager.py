@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedfeast.data import Batch, Preparation, ShardedExamples, draw_local_plan, make_batches
+from fedfeast.data import Batch, Examples, Preparation, ShardedExamples, draw_local_plan, make_batches
 from fedfeast.federation import Accumulator, Assignment, Collected, Constants, Engine, LocalSgd, Method
 from fedfeast.networks import Layout
 from fedfeast.networks.normalisation import by_batch
@@ -23,12 +23,12 @@ RoleLosses = dict[str, list[Tensor]]
 class ClientSlot:
     """The weights and gradient of the client at work, as one flat vector each, reused for every client."""
 
-    def __init__(self, method: Method, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, method: Method, dtype: torch.dtype, device: torch.device, size: int | None = None) -> None:
         self._method, self._network, self._device = method, method.network, device
-        layout = method.network.layout
-        self._weights, self._gradient = layout.zeros(dtype, device), layout.zeros(dtype, device)
+        size = method.network.layout.size if size is None else size  # of the largest client's vector
+        self._weights, self._gradient = (torch.zeros(size, dtype=dtype, device=device) for _ in range(2))
         # What passes compute with; the client's own weights for nearly all methods.
-        self._effective = layout.zeros(dtype, device) if method.changes_weights else self._weights
+        self._effective = torch.zeros_like(self._weights) if method.changes_weights else self._weights
         self._leaves = lru_cache(maxsize=LEAF_SETS)(self._make_leaves)
 
     def load(self, assignment: Assignment, received: Tensor) -> None:
@@ -98,11 +98,39 @@ def train_client(
     return losses
 
 
+def add_up_losses(losses: RoleLosses) -> dict[str, tuple[float, int]]:
+    """Return by role the sum of all passes' losses, and how many there were."""
+    return {role: (float(torch.stack(values).double().sum()), len(values)) for role, values in losses.items()}
+
+
 def sgd_step_(weights: Tensor, gradient: Tensor, sgd: LocalSgd, learning_rate: float) -> None:
     """Clip the summed gradient's norm, then step once; decay acts on every position the client holds."""
     norm = torch.linalg.vector_norm(gradient)
     gradient.mul_((sgd.clip_norm / (norm + 1e-6)).clamp(max=1.0))
     weights.mul_(1.0 - learning_rate * sgd.weight_decay).add_(gradient, alpha=-learning_rate)
+
+
+@dataclass(frozen=True)
+class LocalRound:
+    """What is the same for all clients of a round."""
+
+    preparation: Preparation
+    sgd: LocalSgd
+    seed: int
+    round_index: int
+    learning_rate: float
+    dtype: torch.dtype
+
+
+def train_locally(
+    method: Method, assignment: Assignment, received: Tensor, examples: Examples, slot: ClientSlot, this: LocalRound
+) -> tuple[RoleLosses, int]:
+    """Train what a client received on its examples; return the losses and the steps, the weights are the slot's."""
+    generator = named_generator(this.seed, "round", this.round_index, "client", assignment.client.index)
+    plan = draw_local_plan(len(examples), examples.image_size, this.preparation, this.round_index, generator)
+    batches = make_batches(examples, plan, this.preparation.normalisation, this.dtype)
+    slot.load(assignment, received)
+    return train_client(method, assignment, slot, batches, this.sgd, this.learning_rate, generator), plan.num_steps
 
 
 class EagerEngine(Engine):
@@ -129,21 +157,14 @@ class EagerEngine(Engine):
         answers = Accumulator(flat.numel(), self._device)
         losses: RoleLosses = defaultdict(list)
         num_steps = 0
+        this = LocalRound(self._preparation, self._sgd, self._seed, round_index, learning_rate, self._dtype)
         for assignment in assignments:
-            client = assignment.client.index
-            generator = named_generator(self._seed, "round", round_index, "client", client)
-            examples = self._examples.of_client(client)
-            plan = draw_local_plan(len(examples), examples.image_size, self._preparation, round_index, generator)
-            batches = make_batches(examples, plan, self._preparation.normalisation, self._dtype)
+            examples = self._examples.of_client(assignment.client.index)
             sent = assignment.slice_map.gather(flat)
-            self._slot.load(assignment, sent)
-            client_losses = train_client(
-                self.method, assignment, self._slot, batches, self._sgd, learning_rate, generator
-            )
+            client_losses, steps = train_locally(self.method, assignment, sent, examples, self._slot, this)
             counted = self.method.counted(assignment, sent, self._slot.weights)
             answers.add(assignment.slice_map, self._slot.weights, assignment.weight, counted)
-            num_steps += plan.num_steps
+            num_steps += steps
             for role, values in client_losses.items():
                 losses[role].extend(values)
-        totals = {role: (float(torch.stack(values).double().sum()), len(values)) for role, values in losses.items()}
-        return Collected(answers, num_steps, totals)
+        return Collected(answers, num_steps, add_up_losses(losses))

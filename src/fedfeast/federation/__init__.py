@@ -5,6 +5,7 @@ from fedfeast.federation.cohort import sample_cohort as sample_cohort
 from fedfeast.federation.engine import Collected as Collected
 from fedfeast.federation.engine import Engine as Engine
 from fedfeast.federation.engine import RoundResult as RoundResult
+from fedfeast.federation.engine import TooFewAnswers as TooFewAnswers
 from fedfeast.federation.local_sgd import LocalSgd as LocalSgd
 from fedfeast.federation.losses import mixed_cross_entropy as mixed_cross_entropy
 from fedfeast.federation.losses import soft_cross_entropy as soft_cross_entropy

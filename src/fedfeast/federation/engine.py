@@ -2,13 +2,18 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor
 
 from fedfeast.federation.aggregation import Accumulator
 from fedfeast.federation.method import Method
 from fedfeast.federation.records import Assignment
+
+
+class TooFewAnswers(Exception):
+    """Fewer clients answered than a round needs: nothing was merged, and the round is to be tried again."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,6 +24,7 @@ class Collected:
     num_steps: int
     losses: Mapping[str, tuple[float, int]]  # role -> sum over all passes, and how many there were
     setup_seconds: float = 0.0  # spent on what later rounds are spared: compiling, capturing
+    notes: Mapping[str, Any] = field(default_factory=dict)  # for the round's line of metrics
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +35,7 @@ class RoundResult:
     num_steps: int
     losses: Mapping[str, float]  # role -> mean over all passes of the round
     setup_seconds: float = 0.0
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Engine(ABC):
@@ -49,4 +56,4 @@ class Engine(ABC):
         collected = self.collect(flat, assignments, round_index, learning_rate)
         losses = {role: total / count for role, (total, count) in sorted(collected.losses.items())}
         merged = self.method.merge(flat, collected.answers)
-        return RoundResult(merged, collected.num_steps, losses, collected.setup_seconds)
+        return RoundResult(merged, collected.num_steps, losses, collected.setup_seconds, collected.notes)

@@ -1,6 +1,7 @@
 """From a recipe to a federation: the parts of every layer, put together."""
 
-from dataclasses import dataclass
+from collections.abc import Container
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,7 +10,9 @@ import torch
 
 from fedfeast.data import (
     Augmentation,
+    Examples,
     Mixing,
+    Normalisation,
     Preparation,
     ServerSplit,
     ShardedExamples,
@@ -35,6 +38,7 @@ from fedfeast.population import (
 )
 from fedfeast.randomness import named_generator
 from fedfeast.runs.recipe import Recipe
+from fedfeast.runs.roster import Roster, read_roster
 from fedfeast.runs.sections import PopulationSection
 from fedfeast.variants import VariantCache, read_cache
 
@@ -62,13 +66,25 @@ class Federation:
 
     def engine(self) -> Engine:
         """Return the engine the recipe names, or the one that suits the device."""
-        training = self.recipe.training
-        sgd = self.method.optimiser(LocalSgd(training.weight_decay, training.clip_norm))
-        parts = (self.method, self.examples, self.preparation, sgd, self.recipe.seed)
+        if self.recipe.population.source == "fleet":
+            raise InvalidInput("this run's clients are a fleet's: it is trained by flwr run, as docs/fleet.md says.")
+        parts = (self.method, self.examples, self.preparation, build_sgd(self.recipe, self.method), self.recipe.seed)
         if engine_name(self.recipe, self.device) == "eager":
             return EagerEngine(*parts, self.dtype, self.device)
         activations = torch.bfloat16 if precision_name(self.recipe, self.device) == "bfloat16" else self.dtype
         return GraphEngine(*parts, Precision(self.dtype, activations), self.device)
+
+    def with_roster(self, roster: Roster, present: Container[int]) -> "Federation":
+        """Return the federation with the clients that have joined, of which those present may be sampled."""
+        trained = (client for client in roster.clients if self.method.trains(client.budget_macs))
+        participants = tuple(client.index for client in trained if client.index in present)
+        return replace(
+            self,
+            population=roster.population(),
+            partition=roster.partition(),
+            clients=roster.clients,
+            participants=participants,
+        )
 
     def initial_weights(self) -> torch.Tensor:
         """Draw the global vector a run starts from."""
@@ -125,40 +141,71 @@ def precision_name(recipe: Recipe, device: torch.device) -> str:
 def assemble(recipe: Recipe) -> Federation:
     """Build the federation of a recipe: network, variants, method, population, data."""
     method, _, population, participants = build_without_data(recipe)
+    device, split = choose_device(recipe), split_data(recipe)
+    pool = split.pool
+    if recipe.population.source == "fleet":
+        pool = pool.select(torch.empty(0, dtype=torch.int64))  # the clients' examples are theirs
+        roster = read_roster(Path(str(recipe.population.file)))
+        clients, partition = roster.clients, roster.partition()
+    else:
+        partition = partition_pool(recipe, population, pool.labels.numpy())
+        clients = clients_of(population, partition, pool.labels.numpy())
+    calibration = split.calibration.to(device)
+    return Federation(
+        recipe=recipe,
+        population=population,
+        partition=partition,
+        examples=ShardedExamples(pool.to(device), partition.shards),
+        preparation=build_preparation(recipe, split.normalisation),
+        method=method,
+        clients=clients,
+        participants=participants,
+        validation=Examiner(calibration, split.validation.to(device), split.normalisation),
+        test=Examiner(calibration, split.test.to(device), split.normalisation),
+        device=device,
+    )
+
+
+class SplitData(NamedTuple):
+    """A data set as the clients' pool and the server's own examples."""
+
+    pool: Examples
+    validation: Examples
+    calibration: Examples
+    test: Examples
+    normalisation: Normalisation
+
+
+def split_data(recipe: Recipe) -> SplitData:
+    """Load the recipe's data set; hold out the server's examples."""
     dataset = load_dataset(recipe.data.name, recipe.data.folder)
     server = dataset.train if dataset.server is None else dataset.server
     server_labels = None if dataset.server is None else dataset.server.labels.numpy()
     split = split_off_server_examples(recipe, dataset.train.labels.numpy(), server_labels)
     # Where the server has examples of its own, the clients' pool stays mapped from its file.
     pool = dataset.train if dataset.server is not None else dataset.train.select(torch.from_numpy(split.clients))
-    partition = partition_pool(recipe, population, pool.labels.numpy())
-    normalisation = dataset.normalisation or measure_normalisation(pool.images)
-    device = choose_device(recipe)
-    calibration = server.select(torch.from_numpy(split.calibration)).to(device)
-    validation = server.select(torch.from_numpy(split.validation)).to(device)
-    sizes, held_classes = partition.shards.sizes.tolist(), partition.shards.held_classes(pool.labels.numpy())
-    return Federation(
-        recipe=recipe,
-        population=population,
-        partition=partition,
-        examples=ShardedExamples(pool.to(device), partition.shards),
-        preparation=Preparation(
-            recipe.training.batch_size,
-            recipe.training.local_epochs,
-            Augmentation(recipe.augmentation.crop_padding, recipe.augmentation.flip, recipe.augmentation.randaugment),
-            build_mixing(recipe),
-            normalisation,
-        ),
-        method=method,
-        clients=tuple(
-            Client(index, name, float(population.budgets_macs[index]), sizes[index], held)
-            for index, (name, held) in enumerate(zip(population.names, held_classes, strict=True))
-        ),
-        participants=participants,
-        validation=Examiner(calibration, validation, normalisation),
-        test=Examiner(calibration, dataset.test.to(device), normalisation),
-        device=device,
+    validation, calibration = (
+        server.select(torch.from_numpy(chosen)) for chosen in (split.validation, split.calibration)
     )
+    normalisation = dataset.normalisation or measure_normalisation(pool.images)
+    return SplitData(pool, validation, calibration, dataset.test, normalisation)
+
+
+def clients_of(population: Population, partition: Partition, labels: np.ndarray) -> tuple[Client, ...]:
+    """Return what the server knows of each simulated client, given the labels of the pool."""
+    sizes, held_classes = partition.shards.sizes.tolist(), partition.shards.held_classes(labels)
+    return tuple(
+        Client(index, name, float(population.budgets_macs[index]), sizes[index], held)
+        for index, (name, held) in enumerate(zip(population.names, held_classes, strict=True))
+    )
+
+
+def build_preparation(recipe: Recipe, normalisation: Normalisation) -> Preparation:
+    """Return how clients turn their examples into mini-batches."""
+    section = recipe.augmentation
+    augmentation = Augmentation(section.crop_padding, section.flip, section.randaugment)
+    training = recipe.training
+    return Preparation(training.batch_size, training.local_epochs, augmentation, build_mixing(recipe), normalisation)
 
 
 class WithoutData(NamedTuple):
@@ -172,10 +219,15 @@ class WithoutData(NamedTuple):
 
 def build_without_data(recipe: Recipe) -> WithoutData:
     """Build method, cache and population, and say who takes part."""
-    parts = build_parts(recipe)
-    method = find_method(recipe.method_name).build(parts, **recipe.method.model_dump(exclude={"name"}))
+    method, parts = build_method(recipe)
     population = build_population(recipe.population, recipe.seed)
     return WithoutData(method, parts.cache, population, choose_participants(recipe.population, population, method))
+
+
+def build_method(recipe: Recipe) -> tuple[Method, Parts]:
+    """Build the method from its networks and cached variants."""
+    parts = build_parts(recipe)
+    return find_method(recipe.method_name).build(parts, **recipe.method.model_dump(exclude={"name"})), parts
 
 
 def build_parts(recipe: Recipe) -> Parts:
@@ -210,7 +262,11 @@ def build_population(section: PopulationSection, seed: int) -> Population:
     """Return the clients' budgets from the source that the recipe names."""
     if section.source == "paper":
         return paper_population()
-    if section.source == "file":
+    if section.source in ("file", "fleet"):
+        if section.file is None and section.source == "fleet":
+            raise InvalidInput(
+                "population.source = 'fleet', and no client has joined yet: start it as docs/fleet.md says."
+            )
         if section.file is None:
             raise InvalidInput("population.source = 'file' needs population.file: set it to the CSV of budgets.")
         return read_population(Path(section.file))
@@ -270,6 +326,11 @@ def partition_pool(recipe: Recipe, population: Population, labels: np.ndarray) -
         alpha_data = alpha_data_from_effective(section.alpha_eff, len(labels), classes, population.num_clients)
     generator = named_generator(recipe.seed, "partition")
     return partition_by_budget(labels, shares, alpha_data, generator, min_shard=section.min_shard)
+
+
+def build_sgd(recipe: Recipe, method: Method) -> LocalSgd:
+    """Return the optimiser of the clients' local steps."""
+    return method.optimiser(LocalSgd(recipe.training.weight_decay, recipe.training.clip_norm))
 
 
 def build_mixing(recipe: Recipe) -> Mixing | None:

@@ -24,6 +24,9 @@ from fedfeast.runs.files import write_json, write_text, write_whole
 from fedfeast.runs.kept_data import KeptData
 from fedfeast.runs.recipe import Recipe, load_recipe
 
+# Settings that a run may go on with others of: where its data lie, and how long it waits for whom.
+MAY_CHANGE = {"data.folder", "fleet.deadline_seconds", "fleet.least_answers", "fleet.least_clients"}
+
 
 class RunFolder:
     """Where a run's recipe, environment, clients, metrics, checkpoints and summary lie."""
@@ -92,7 +95,11 @@ class RunFolder:
     def recipe(self) -> Recipe:
         """Return the resolved recipe, with the run's own copies of the files it names."""
         settings = {key: str(copy) for key, copy in self._inputs().items() if copy.is_file()}
-        return self._load_recipe(settings)
+        recipe = self._load_recipe(settings)
+        if recipe.population.source == "fleet" and (self.path / "clients.csv").is_file():
+            # The clients of a fleet are those that joined the run.
+            return self._load_recipe({**settings, "population.file": str(self.path / "clients.csv")})
+        return recipe
 
     def environment(self) -> dict[str, Any]:
         """Return versions and hardware of the run's start, its processes and the threads of each."""
@@ -147,9 +154,9 @@ class RunFolder:
                 f"{self.path / 'metrics.jsonl'} is damaged: restore it, or start again in another --out folder."
             ) from error
 
-    def write_clients(self, columns: Mapping[str, Any]) -> None:
-        """Write clients.csv, one row per client, once."""
-        if not (self.path / "clients.csv").is_file():
+    def write_clients(self, columns: Mapping[str, Any], again: bool = False) -> None:
+        """Write clients.csv, one row per client; once, unless it is to be written again."""
+        if again or not (self.path / "clients.csv").is_file():
             self._write_csv("clients.csv", list(columns), zip(*columns.values(), strict=True))
 
     def clients(self) -> list[dict[str, str]]:
@@ -206,7 +213,7 @@ class RunFolder:
         if not (self.path / "recipe.toml").is_file():
             return False
         ours, theirs = recipe.settings(), self._load_recipe().settings()
-        different = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key) and key != "data.folder"]
+        different = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key) and key not in MAY_CHANGE]
         if not different and not self.kept_data.changed_files(recipe.data):
             self._refuse_other_inputs(recipe)
             return True

@@ -18,6 +18,7 @@ from fedfeast.runs.sections import (
     DataSection,
     EngineSection,
     EvaluationSection,
+    FleetSection,
     NetworkSection,
     PartitionSection,
     PopulationSection,
@@ -46,6 +47,7 @@ class Recipe(Section):
     evaluation: EvaluationSection = EvaluationSection()
     checkpoint: CheckpointSection = CheckpointSection()
     engine: EngineSection = EngineSection()
+    fleet: FleetSection = FleetSection()
 
     @property
     def method_name(self) -> str:

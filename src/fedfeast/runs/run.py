@@ -19,7 +19,7 @@ from fedfeast.runs.interrupts import interruptible, uninterrupted
 from fedfeast.runs.outline import outline
 from fedfeast.runs.plan import plan_traffic
 from fedfeast.runs.recipe import Recipe, resolve_recipe
-from fedfeast.runs.training import Observer, Silent, train_rounds
+from fedfeast.runs.training import Observer, Silent, Simulated, Workforce, train_rounds
 
 
 class Interrupted(Exception):
@@ -65,8 +65,11 @@ class Run:
         self.folder.kept_data.refuse_other(self.recipe.data)
         return assemble(self.recipe)
 
-    def train(self, observer: Observer | None = None) -> "Run":
-        """Train to the end from wherever the folder stands, then measure the curve on the test set."""
+    def train(self, observer: Observer | None = None, workforce: Workforce | None = None) -> "Run":
+        """Train to the end from wherever the folder stands, then measure the curve on the test set.
+
+        Without a workforce the recipe's clients are simulated.
+        """
         ranks = join_ranks()
         shown = observer if observer is not None and ranks.leads else Silent()
         try:
@@ -76,7 +79,8 @@ class Run:
                 federation = self.federation
                 ranks.from_leader(lambda: self.folder.kept_data.keep(self.recipe.data))
                 ranks.from_leader(lambda: self.folder.write_clients(federation.client_table()))
-                state = train_rounds(federation, self.folder, shown, ranks)
+                work = workforce or Simulated()
+                state, self.federation = train_rounds(federation, self.folder, shown, ranks, work)
                 ranks.from_leader(lambda: self._finish(state, shown))
         except (KeyboardInterrupt, LostRank) as stop:
             raise Interrupted(self._saved_rounds() if ranks.leads else 0, str(stop)) from stop

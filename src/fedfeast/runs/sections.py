@@ -51,9 +51,9 @@ class DataSection(Section):
 
 
 class PopulationSection(Section):
-    """Who takes part: drawn from Zipf, the paper's own draw, or a fleet's CSV file."""
+    """Who takes part: drawn from Zipf, the paper's own draw, a CSV file, or a fleet's clients as they join."""
 
-    source: Literal["zipf", "paper", "file"] = "zipf"
+    source: Literal["zipf", "paper", "file", "fleet"] = "zipf"
     file: str | None = None
     num_clients: int = Field(100, ge=1, le=100_000_000)
     exponent: float = Field(1.2, ge=0)
@@ -68,7 +68,7 @@ class PopulationSection(Section):
     def _refuse_idle_settings(self) -> Self:
         """Refuse a setting that the chosen source would silently ignore; a file replaces the whole draw."""
         drawn = ("num_clients", "exponent", "num_ranks", "least_macs", "greatest_macs")
-        idle = {"zipf": ("file",), "paper": ("file", *drawn), "file": ()}[self.source]
+        idle = {"zipf": ("file",), "paper": ("file", *drawn), "file": (), "fleet": ()}[self.source]
         for name in idle:
             if getattr(self, name) != type(self).model_fields[name].default:
                 raise InvalidInput(
@@ -169,6 +169,15 @@ class CheckpointSection(Section):
     """How often the run is saved."""
 
     every_rounds: int = Field(10, ge=1)
+
+
+class FleetSection(Section):
+    """How long a fleet's rounds wait, for how many, and in which precision slices travel."""
+
+    deadline_seconds: float = Field(600.0, gt=0)  # of a round, from the last slice sent
+    least_answers: int = Field(1, ge=1)  # that a round needs before its deadline
+    least_clients: int = Field(1, ge=1)  # that must be there before a round begins
+    wire: Literal["lossless", "float32", "bfloat16", "float16"] = "lossless"  # lossless: as the weights are
 
 
 class EngineSection(Section):

@@ -12,7 +12,7 @@ from fedfeast.engines.distributed import DistributedEngine, measure_curve
 from fedfeast.engines.ranks import LostRank, Ranks
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import served_points
-from fedfeast.federation import Assignment, sample_cohort
+from fedfeast.federation import Assignment, Engine, TooFewAnswers, sample_cohort
 from fedfeast.randomness import named_generator
 from fedfeast.runs.assembly import Federation
 from fedfeast.runs.checkpoint import Best, TrainingState
@@ -49,6 +49,30 @@ class Silent:
         """Show nothing."""
 
 
+class Workforce(Protocol):
+    """Who is there to train, and where a round runs."""
+
+    def engine(self, federation: Federation) -> Engine:
+        """Return where rounds run."""
+        ...
+
+    def muster(self, federation: Federation, round_index: int) -> Federation:
+        """Return the federation with the clients that a round may sample; wait where there are none."""
+        ...
+
+
+class Simulated:
+    """All clients of the recipe's population, always there, on this machine."""
+
+    def engine(self, federation: Federation) -> Engine:
+        """Return the engine that the recipe names."""
+        return federation.engine()
+
+    def muster(self, federation: Federation, round_index: int) -> Federation:
+        """Return the federation as it is."""
+        return federation
+
+
 def learning_rate(recipe_rate: float, schedule: str, round_index: int, rounds: int) -> float:
     """Return a round's learning rate: constant, or a cosine from the recipe's rate to zero."""
     # Choice: one cosine over the rounds of the run (docs/decisions/006).
@@ -57,14 +81,19 @@ def learning_rate(recipe_rate: float, schedule: str, round_index: int, rounds: i
     return recipe_rate * 0.5 * (1.0 + math.cos(math.pi * round_index / rounds))
 
 
-def train_rounds(federation: Federation, folder: RunFolder, observer: Observer, ranks: Ranks) -> TrainingState:
-    """Run every round that the folder's newest whole checkpoint has not finished; save when interrupted."""
+def train_rounds(
+    federation: Federation, folder: RunFolder, observer: Observer, ranks: Ranks, workforce: Workforce
+) -> tuple[TrainingState, Federation]:
+    """Run every round that the folder's newest whole checkpoint has not finished; save when interrupted.
+
+    The federation comes back with the clients that it has at the end.
+    """
     recipe = federation.recipe
     state, damaged = ranks.from_leader(lambda: _starting_state(federation, folder))
     state = replace(state, flat=state.flat.to(federation.device))
     observer.on_start(state.finished_rounds, recipe.training.rounds, damaged)
     saved_rounds = state.finished_rounds
-    trainer = _RoundTrainer(federation, folder, ranks)
+    trainer = _RoundTrainer(federation, folder, ranks, workforce)
 
     def save() -> None:
         if ranks.leads:
@@ -83,7 +112,7 @@ def train_rounds(federation: Federation, folder: RunFolder, observer: Observer, 
             with uninterrupted():
                 save()
         raise
-    return state
+    return state, trainer.federation
 
 
 def _starting_state(federation: Federation, folder: RunFolder) -> tuple[TrainingState, list[str]]:
@@ -98,21 +127,27 @@ def _starting_state(federation: Federation, folder: RunFolder) -> tuple[Training
 class _RoundTrainer:
     """Takes a run from one state to the next."""
 
-    def __init__(self, federation: Federation, folder: RunFolder, ranks: Ranks) -> None:
-        self._federation, self._folder, self._ranks = federation, folder, ranks
-        self._engine = federation.engine()
+    def __init__(self, federation: Federation, folder: RunFolder, ranks: Ranks, workforce: Workforce) -> None:
+        self.federation, self._folder, self._ranks, self._workforce = federation, folder, ranks, workforce
+        self._engine = workforce.engine(federation)
         if ranks.size > 1:
             self._engine = DistributedEngine(self._engine, ranks, federation.preparation)
-        budgets = federation.population.budgets_macs
-        self._served = served_points(federation.method.operating_points(), budgets)
 
     def next_round(self, state: TrainingState) -> tuple[TrainingState, dict[str, Any]]:
         """Run one round; validate where it is due; write the round's line of metrics."""
-        federation, training = self._federation, self._federation.recipe.training
+        training, evaluation = self.federation.recipe.training, self.federation.recipe.evaluation
         started, round_index = time.perf_counter(), state.finished_rounds
         rate = learning_rate(training.learning_rate, training.schedule, round_index, training.rounds)
-        assignments, method_state = self._plan(state, round_index)
-        result = self._engine.run_round(state.flat, assignments, round_index, rate)
+        attempts = 0
+        while True:
+            attempts += 1
+            self.federation = self._workforce.muster(self.federation, round_index)
+            assignments, method_state = self._plan(state, round_index)
+            try:
+                result = self._engine.run_round(state.flat, assignments, round_index, rate)
+                break
+            except TooFewAnswers:
+                continue  # with whoever is there by then
         if not bool(torch.isfinite(result.flat).all()):
             raise InvalidInput(
                 f"training diverged in round {round_index + 1} (weights that are not finite): lower "
@@ -125,11 +160,14 @@ class _RoundTrainer:
             "steps": result.num_steps,
             "payload_parameters": sum(assignment.slice_map.payload for assignment in assignments),
             "losses": dict(result.losses),
+            **result.notes,
         }
+        if attempts > 1:
+            row["attempts"] = attempts
         if result.setup_seconds:
             row["setup_seconds"] = round(result.setup_seconds, 4)  # of the round's seconds
         best = state.best
-        if (round_index + 1) % federation.recipe.evaluation.every_rounds == 0 or round_index + 1 == training.rounds:
+        if (round_index + 1) % evaluation.every_rounds == 0 or round_index + 1 == training.rounds:
             row["validation_score"] = score = self._validate(result.flat)
             if best is None or score > best.score:
                 best = Best(round_index + 1, score, result.flat)
@@ -138,7 +176,7 @@ class _RoundTrainer:
         return TrainingState(round_index + 1, result.flat, method_state, best, metrics_bytes), row
 
     def _plan(self, state: TrainingState, round_index: int) -> tuple[list[Assignment], Any]:
-        federation = self._federation
+        federation = self.federation
         seed = federation.recipe.seed
         sampled = sample_cohort(
             federation.participants,
@@ -151,6 +189,7 @@ class _RoundTrainer:
 
     def _validate(self, flat: torch.Tensor) -> float:
         """Return the validation population score, measured at the points that serve somebody."""
-        federation = self._federation
-        curve = measure_curve(self._ranks, federation.validation, federation.method, flat, self._served)
-        return curve.population_score(federation.population.budgets_macs)
+        federation, budgets = self.federation, self.federation.population.budgets_macs
+        served = served_points(federation.method.operating_points(), budgets)
+        curve = measure_curve(self._ranks, federation.validation, federation.method, flat, served)
+        return curve.population_score(budgets)

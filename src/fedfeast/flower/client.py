@@ -1,0 +1,96 @@
+"""The client's side: says who it is when asked, and trains the slice that it is sent."""
+
+import os
+from importlib.metadata import version
+from typing import Any
+
+import torch
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedfeast.engines.eager import ClientSlot, LocalRound, add_up_losses, train_locally
+from fedfeast.errors import InvalidInput
+from fedfeast.flower.node import own_space, read_node
+from fedfeast.flower.terms import Terms, space_of
+from fedfeast.flower.wire import (
+    Unreadable,
+    from_json,
+    pack_slice,
+    to_json,
+    unpack_assignment,
+    unpack_slice,
+    wire_dtype,
+)
+from fedfeast.runs.assembly import build_method, build_preparation, build_sgd, choose_device
+from fedfeast.runs.recipe import Recipe
+
+
+def introduce(message: Message, context: Context) -> Message:
+    """Answer who this node is: name, budget, examples, classes, version and network, or what is wrong with it."""
+    content: dict[str, Any] = {"name": str(context.node_config.get("name", ""))}
+    try:
+        terms = Terms.from_json(from_json(message.content, "terms"))
+        node = read_node(terms, context.node_config)
+        with terms.opened() as recipe:
+            space = own_space(context.node_config) or space_of(build_method(recipe)[0])
+        content |= {
+            "name": node.name,
+            "budget_macs": node.budget_macs,
+            "num_examples": len(node.examples),
+            "held_classes": node.held_classes,
+            "space": space,
+        }
+    except (InvalidInput, Unreadable) as error:
+        content["problem"] = str(error)
+    except (KeyError, TypeError) as error:  # the terms of another version have other fields
+        content["problem"] = f"it cannot read the server's terms ({error})"
+    content["version"] = version("fedfeast")
+    return Message(RecordDict({"introduction": to_json(content)}), reply_to=message)
+
+
+def train(message: Message, context: Context) -> Message:
+    """Train the received slice on the node's examples and send it back."""
+    try:
+        records = _train(message.content, context)
+    except (InvalidInput, Unreadable) as error:
+        records = RecordDict({"report": to_json({"problem": str(error)})})
+    return Message(records, reply_to=message)
+
+
+def _train(content: RecordDict, context: Context) -> RecordDict:
+    terms, order = Terms.from_json(from_json(content, "terms")), from_json(content, "order")
+    node = read_node(terms, context.node_config)
+    with terms.opened() as recipe:
+        method, _ = build_method(recipe)
+    torch.set_num_threads(_threads(recipe, context))
+    device, dtype = choose_device(recipe), torch.float64 if recipe.engine.precision == "float64" else torch.float32
+    assignment = unpack_assignment(order["assignment"], content.array_records["assignment"], method.network.layout)
+    wire = wire_dtype(recipe.fleet.wire, dtype)
+    received = unpack_slice(assignment.slice_map, content.array_records["weights"], wire, dtype)
+    slot = ClientSlot(method, dtype, device, assignment.slice_map.layout.size)
+    this = LocalRound(
+        build_preparation(recipe, terms.normalisation),
+        build_sgd(recipe, method),
+        recipe.seed,
+        order["round_index"],
+        order["learning_rate"],
+        dtype,
+    )
+    losses, num_steps = train_locally(method, assignment, received, node.examples.to(device), slot, this)
+    report = {"num_examples": len(node.examples), "num_steps": num_steps, "losses": add_up_losses(losses)}
+    weights = pack_slice(assignment.slice_map, slot.weights.cpu(), wire)
+    return RecordDict({"report": to_json(report), "weights": weights})
+
+
+def _threads(recipe: Recipe, context: Context) -> int:
+    """Return the node's own number of threads, the recipe's, or one per core."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(context.node_config.get("threads", recipe.engine.threads or cores))
+
+
+def build_client_app() -> ClientApp:
+    """Return the app that SuperNodes run."""
+    app = ClientApp()
+    app.query()(introduce)
+    app.train()(train)
+    return app

@@ -1,0 +1,201 @@
+"""A fleet of real processes on this machine: SuperLink, SuperNodes and runs, for the demonstration and for tests."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from fedfeast.errors import InvalidInput
+from fedfeast.flower.credentials import ServerCredentials, make_node_key, make_server_credentials
+
+CONNECTION = "fleet"  # the name of the SuperLink in Flower's own configuration
+START_SECONDS = 60.0
+
+
+def free_port() -> int:
+    """Return a port that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def require_free(port: int) -> None:
+    """Refuse a port that somebody listens on."""
+    with socket.socket() as probe:
+        if probe.connect_ex(("127.0.0.1", port)) == 0:
+            raise InvalidInput(f"port {port} is in use: stop what listens there, or give another --port.")
+
+
+class LocalFleet:
+    """Processes with a folder of their own; leaving the block ends all of them."""
+
+    def __init__(self, folder: Path, secure: bool = True, port: int | None = None) -> None:
+        self.folder, self.secure, self.port = folder, secure, port or free_port()
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._credentials: ServerCredentials | None = None
+
+    def __enter__(self) -> Self:
+        require_free(self.port)
+        self.home.mkdir(parents=True)
+        lines = [
+            "[superlink]",
+            f'default = "{CONNECTION}"',
+            "",
+            f"[superlink.{CONNECTION}]",
+            f'address = "{self.address}"',
+        ]
+        if self.secure:
+            self._credentials = make_server_credentials(self.folder / "credentials", ["127.0.0.1", "localhost"])
+            lines.append(f'root-certificates = "{self._credentials.authority}"')
+        else:
+            lines.append("insecure = true")
+        (self.home / "config.toml").write_text("\n".join(lines) + "\n")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for name in list(self.processes)[::-1]:
+            self.stop(name)
+
+    @property
+    def home(self) -> Path:
+        """Flower's own folder."""
+        return self.folder / "flwr"
+
+    @property
+    def address(self) -> str:
+        """Where the SuperLink listens."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables of every process: Flower's folder, no telemetry, nothing installed at run time."""
+        return {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+            "FLWR_HOME": str(self.home),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def start_superlink(self) -> None:
+        """Start the SuperLink and wait until it listens; its state is a file, so that it may be started again."""
+        words = ["flower-superlink", "--host", "127.0.0.1", "--port", str(self.port)]
+        words += ["--database", str(self.folder / "superlink.db"), "--disable-runtime-dependency-installation"]
+        if self._credentials is None:
+            words.append("--insecure")
+        else:
+            files = self._credentials
+            words += ["--ssl-ca-certfile", str(files.authority), "--ssl-certfile", str(files.certificate)]
+            words += ["--ssl-keyfile", str(files.key), "--enable-supernode-auth"]
+        self.start("superlink", words)
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return
+            if self.processes["superlink"].poll() is not None:
+                break
+            time.sleep(0.2)
+        raise RuntimeError(f"the SuperLink did not start: {self.log('superlink')[-2000:]}")
+
+    def start_node(self, name: str, config: Mapping[str, str | float | int], register: bool = True) -> None:
+        """Start a SuperNode; where nodes are authenticated its key is made and registered first."""
+        words = ["flower-supernode", "--superlink", self.address, "--port", str(free_port())]
+        settings = " ".join(
+            f'{key}="{value}"' if isinstance(value, str) else f"{key}={value}" for key, value in config.items()
+        )
+        words += ["--node-config", settings]
+        if self._credentials is None:
+            words.append("--insecure")
+        else:
+            key = self.folder / "keys" / name
+            if not key.exists():
+                make_node_key(key.parent, name)
+                if register:
+                    self.flwr("supernode", "register", f"{key}.pub", CONNECTION, "--name", name)
+            words += ["--root-certificates", str(self._credentials.authority)]
+            words += ["--auth-supernode-private-key", str(key)]
+        self.start(name, words)
+
+    def run_words(self, app: Path, settings: Mapping[str, str]) -> list[str]:
+        """Return the command that hands an app to the SuperLink."""
+        words = ["flwr", "run", str(app), CONNECTION]
+        for key, value in settings.items():
+            words += ["--run-config", f'{key}="{value}"']
+        return words
+
+    def submit(self, app: Path, settings: Mapping[str, str]) -> str:
+        """Hand an app to the SuperLink; return what flwr says."""
+        return self._call(self.run_words(app, settings))
+
+    def flwr(self, *words: str) -> str:
+        """Run one command of flwr to its end; return what it says."""
+        return self._call(["flwr", *words])
+
+    def start(self, name: str, words: Sequence[str]) -> None:
+        """Start a process of one's own session, its output in a file."""
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                self._found(words),
+                env=self.environment,
+                cwd=self.folder,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    def log(self, name: str) -> str:
+        """Return what a process has said."""
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def kill(self, name: str) -> None:
+        """End a process and those it started at once, as a power cut would."""
+        self._signal(name, signal.SIGKILL)
+        self.processes.pop(name).wait()
+
+    def stop(self, name: str, patience: float = 10.0) -> None:
+        """End a process politely, and what is left of its session without mercy."""
+        process = self.processes[name]
+        if process.poll() is None:
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(patience)
+        self._signal(name, signal.SIGKILL)
+        self.processes.pop(name).wait()
+
+    def remove(self) -> None:
+        """Delete the fleet's folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _signal(self, name: str, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.processes[name].pid, number)  # the session's leader gave the group its number
+
+    def _call(self, words: Sequence[str]) -> str:
+        done = subprocess.run(
+            self._found(words), env=self.environment, cwd=self.folder, capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"{' '.join(words)} failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+        return done.stdout
+
+    def _found(self, words: Sequence[str]) -> list[str]:
+        """Return a command with its program beside this Python, where Flower is installed."""
+        beside = Path(sys.executable).parent / words[0]
+        return [str(beside) if beside.exists() else words[0], *words[1:]]

@@ -1,0 +1,114 @@
+"""The server's side: one run in its folder, as in simulation, with a fleet's clients."""
+
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedfeast.data import class_names_of
+from fedfeast.errors import InvalidInput
+from fedfeast.flower.engine import FleetWorkforce
+from fedfeast.flower.fleet import Fleet
+from fedfeast.flower.post import Post
+from fedfeast.flower.terms import Terms
+from fedfeast.runs import Run
+from fedfeast.runs.assembly import build_method, split_data
+from fedfeast.runs.recipe import Recipe, load_recipe, parse_recipe
+
+LOG = logging.getLogger("fedfeast.fleet")
+
+
+class LoggedProgress:
+    """Says every round in one line of the log."""
+
+    def __init__(self) -> None:
+        self._rounds = 0
+
+    def on_start(self, finished_rounds: int, total_rounds: int, damaged: Sequence[str]) -> None:
+        """Say where training begins."""
+        self._rounds = total_rounds
+        for name in damaged:
+            LOG.warning("checkpoint %s is damaged and passed over", name)
+        LOG.info("training begins at round %d of %d", finished_rounds + 1, total_rounds)
+
+    def on_round(self, row: dict[str, Any]) -> None:
+        """Say what a round brought."""
+        losses = " ".join(f"{role} {loss:.3f}" for role, loss in row["losses"].items())
+        score = f", validation {100 * row['validation_score']:.1f} %" if "validation_score" in row else ""
+        LOG.info(
+            "round %d/%d: %d of %d answered in %.1f s, loss %s%s",
+            row["round"],
+            self._rounds,
+            len(row["answered"]),
+            len(row["clients"]),
+            row["seconds"],
+            losses,
+            score,
+        )
+
+    def on_evaluation(self, measured: int, total: int) -> None:
+        """Say when the test curve is done."""
+        if measured == total:
+            LOG.info("test curve measured at %d points", total)
+
+
+def fleet_recipe(base: Recipe) -> Recipe:
+    """Return the recipe of the run: its clients are the fleet's, and every finished round is saved."""
+    settings = {"population.source": "fleet", "population.file": "none", "checkpoint.every_rounds": 1}
+    return parse_recipe(base.to_toml(), base.name, settings, base.data.facts)
+
+
+def serve_run(grid: Grid, recipe: str, settings: Sequence[str], out: Path) -> Run:
+    """Train a recipe over the grid's nodes in a folder, going on where it stands; return the finished run."""
+    base = load_recipe(recipe, settings)
+    run = Run.create(fleet_recipe(base), out)
+    with _logging_to(out / "fleet.log"):
+        method, _ = build_method(base)
+        names = class_names_of(base.data.name, base.data.folder)
+        terms = Terms.of(base, method, split_data(base).normalisation, names)
+        fleet = Fleet(Post(grid), run.folder, method, terms, base.fleet)
+        fleet.gather(0)  # the first clients; without any there is no population to speak of
+        run = Run.open(out).train(LoggedProgress(), FleetWorkforce(fleet))
+        LOG.info("population score %.2f %% in %s", 100 * run.population_score, out)
+    return run
+
+
+def main(grid: Grid, context: Context) -> None:
+    """Run what the app's configuration names."""
+    config = context.run_config
+    settings = [part.strip() for part in str(config.get("settings", "")).split(";") if part.strip()]
+    out = Path(str(config.get("out") or f"runs/{config['recipe']}-fleet"))
+    try:
+        serve_run(grid, str(config["recipe"]), settings, out)
+    except InvalidInput as error:
+        LOG.error("%s", error)
+        raise
+
+
+def build_server_app() -> ServerApp:
+    """Return the app that the SuperLink runs."""
+    app = ServerApp()
+    app.main()(main)
+    return app
+
+
+@contextmanager
+def _logging_to(path: Path) -> Iterator[None]:
+    """Write the fleet's log to standard output and to a file of the run folder while the block runs."""
+    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stdout), logging.FileHandler(path)]
+    LOG.setLevel(logging.INFO)
+    LOG.propagate = False
+    for handler in handlers:
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
+        LOG.addHandler(handler)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            LOG.removeHandler(handler)
+            handler.close()

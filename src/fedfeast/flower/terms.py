@@ -1,0 +1,72 @@
+"""What a server tells every client before it takes part: recipe, data facts, normalisation, version, network."""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from fedfeast.data import DatasetFacts, Normalisation
+from fedfeast.federation import Method
+from fedfeast.runs.recipe import Recipe, parse_recipe
+
+NAMED_FILES = ("variants.cache", "population.file")  # settings of a recipe that may name files
+
+
+@dataclass(frozen=True)
+class Terms:
+    """All that a client needs to build the same method as the server; nothing in it is code."""
+
+    recipe: str  # TOML
+    files: Mapping[str, str]  # setting -> content of the file it names on the server
+    facts: DatasetFacts
+    class_names: tuple[str, ...]  # where the server's data set names them
+    normalisation: Normalisation
+    version: str
+    space: str
+
+    @classmethod
+    def of(cls, recipe: Recipe, method: Method, normalisation: Normalisation, class_names: tuple[str, ...]) -> "Terms":
+        """Return the terms of a recipe; where the server's data lie is no client's business."""
+        text = parse_recipe(recipe.to_toml(), recipe.name, {"data.folder": "none"}, recipe.data.facts).to_toml()
+        settings = recipe.settings()
+        named = {key: Path(str(settings[key])) for key in NAMED_FILES if key in settings}
+        files = {key: path.read_text() for key, path in named.items() if path.is_file()}
+        return cls(text, files, recipe.data.facts, class_names, normalisation, version("fedfeast"), space_of(method))
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "Terms":
+        """Read the terms from a message."""
+        normalisation = Normalisation(**{name: tuple(values) for name, values in content["normalisation"].items()})
+        names = tuple(content["class_names"])
+        facts = DatasetFacts(**content["facts"])
+        return cls(**{**content, "facts": facts, "class_names": names, "normalisation": normalisation})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the terms for a message."""
+        return asdict(self)
+
+    @contextmanager
+    def opened(self, settings: Mapping[str, Any] | None = None) -> Iterator[Recipe]:
+        """Yield the recipe, its files in a folder that lasts as long as the block, with settings of the client's."""
+        with tempfile.TemporaryDirectory(prefix="fedfeast-") as folder:
+            paths = {key: Path(folder) / f"{key}.csv" for key in self.files}
+            for key, path in paths.items():
+                path.write_text(self.files[key])
+            named = {key: str(path) for key, path in paths.items()}
+            yield parse_recipe(self.recipe, "of the server", {**named, **(settings or {})}, self.facts)
+
+
+def space_of(method: Method) -> str:
+    """Return a short hash of the network and of what is served: equal on both sides, or training makes no sense."""
+    network, points = method.network, method.operating_points()
+    content = [
+        repr(type(network)),
+        [[name, shape] for name, shape in network.layout.shapes.items()],
+        [[point.macs, repr(point.architecture)] for point in points],
+    ]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]

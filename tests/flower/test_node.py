@@ -1,0 +1,59 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedfeast.data import Normalisation
+from fedfeast.errors import InvalidInput
+from fedfeast.flower.node import own_space, read_node
+from fedfeast.flower.terms import Terms, space_of
+from fedfeast.runs import load_recipe
+from fedfeast.runs.assembly import assemble, build_method
+
+
+def terms_of(*settings: str) -> Terms:
+    recipe = load_recipe("digits", ["population.num_clients=3", *settings])
+    return Terms.of(recipe, build_method(recipe)[0], Normalisation((0.3,), (0.2,)), ())
+
+
+def test_a_partition_is_a_client_of_the_recipe() -> None:
+    node = read_node(terms_of(), {"partition-id": 2, "num-partitions": 3})
+    federation = assemble(load_recipe("digits", ["population.num_clients=3"]))
+    assert (node.name, node.budget_macs) == ("client-002", federation.clients[2].budget_macs)
+    assert node.examples.labels.tolist() == federation.examples.of_client(2).labels.tolist()
+    assert node.held_classes == federation.clients[2].held_classes
+    assert read_node(terms_of(), {"partition-id": 2, "name": "mine", "budget-macs": 5e6}).budget_macs == 5e6
+
+
+def test_a_node_with_data_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("import numpy as np\ndef shots():\n    return np.zeros((5, 1, 8, 8), np.uint8), np.full(5, 7)\n")
+    node = read_node(terms_of(), {"name": "kitchen", "budget-macs": 3_000_000, "data": f"{file}:shots"})
+    assert (node.name, node.budget_macs, len(node.examples), node.held_classes) == ("kitchen", 3e6, 5, (7,))
+
+
+@pytest.mark.parametrize(
+    ("config", "complaint"),
+    [
+        ({}, "it has no name"),
+        ({"name": "a"}, "it has no budget"),
+        ({"name": "a", "budget-macs": 2e6}, "it has no data"),
+        ({"name": "a", "budget-macs": -1, "data": "."}, "like no class|its budget-macs is -1|holds no images"),
+        ({"partition-id": 0, "budget-macs": "much"}, "its budget-macs is 'much'"),
+        ({"partition-id": 3}, "has 3 clients"),
+        ({"nmae": "a"}, "unknown key 'nmae'"),
+    ],
+)
+def test_what_is_missing_is_said(config: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(InvalidInput, match=complaint):
+        read_node(terms_of(), config)
+
+
+def test_a_partition_needs_a_population() -> None:
+    with pytest.raises(InvalidInput, match="the fleet itself"):
+        read_node(terms_of("population.source=fleet"), {"partition-id": 0})
+
+
+def test_a_node_may_insist_on_its_own_recipe() -> None:
+    assert own_space({}) is None
+    assert own_space({"recipe": "digits"}) == space_of(build_method(load_recipe("digits"))[0])

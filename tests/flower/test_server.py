@@ -1,0 +1,47 @@
+from pathlib import Path
+
+import pytest
+from flwr.app import Context, RecordDict
+
+from fedfeast.app.report import write_report
+from fedfeast.errors import InvalidInput
+from fedfeast.flower.server import build_server_app, fleet_recipe, main
+from fedfeast.runs import Run, load_recipe
+from fedfeast.serving.extraction import Limits, extract
+
+from .conftest import SMALL, LocalGrid
+
+
+def configure(**config: str) -> Context:
+    return Context(1, 1, {}, RecordDict(), dict(config))
+
+
+def test_a_run_has_the_folder_of_a_simulated_one(grid: LocalGrid, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    main(grid, configure(recipe="digits", settings="; ".join(SMALL), out=str(out)))
+    run = Run.open(out)
+    assert run.summary["clients"] == run.summary["participating_clients"] == 3
+    assert [row["round"] for row in run.folder.metrics()] == [1, 2]
+    assert run.summary["traffic"]["planned"]["mean_payload_parameters"] > 0
+    assert "client-000 has joined" in (out / "fleet.log").read_text()
+    write_report([run], out / "report.html")
+    assert extract(run, out / "bundle", Limits(max_macs=1e6))["macs"] <= 1e6
+    main(grid, configure(recipe="digits", settings="; ".join(SMALL), out=str(out)))  # finished: nothing to do
+
+
+def test_a_fleet_run_is_saved_every_round_and_has_the_fleets_clients() -> None:
+    recipe = fleet_recipe(load_recipe("digits"))
+    assert (recipe.population.source, recipe.population.file) == ("fleet", None)
+    assert recipe.checkpoint.every_rounds == 1
+    assert recipe.training == load_recipe("digits").training
+
+
+def test_a_fleet_run_is_not_trained_without_its_fleet(grid: LocalGrid, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="no client has joined yet"):
+        Run.create(fleet_recipe(load_recipe("digits")), tmp_path / "run").train()
+
+
+def test_a_wrong_setting_is_said(grid: LocalGrid) -> None:
+    with pytest.raises(InvalidInput, match=r"unknown key 'training\.runds'"):
+        main(grid, configure(recipe="digits", settings="training.runds=2", out="nowhere"))
+    assert build_server_app() is not None

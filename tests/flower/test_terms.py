@@ -1,0 +1,51 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from fedfeast.data import Normalisation
+from fedfeast.errors import InvalidInput
+from fedfeast.flower.terms import Terms, space_of
+from fedfeast.runs import load_recipe
+from fedfeast.runs.assembly import build_method
+from fedfeast.variants import write_cache
+
+NORMALISATION = Normalisation((0.3,), (0.2,))
+
+
+def test_terms_survive_the_wire_with_the_files_they_name(tmp_path: Path) -> None:
+    method, parts = build_method(load_recipe("digits"))
+    cache = tmp_path / "my.csv"
+    write_cache(parts.cache, parts.elastic, cache)
+    recipe = load_recipe("digits", {"variants.cache": str(cache), "training.rounds": 7})
+    terms = Terms.of(recipe, method, NORMALISATION, ("zero", "one"))
+    cache.unlink()  # a client has no such file
+    received = Terms.from_json(json.loads(json.dumps(terms.to_json())))
+    assert received == terms
+    with received.opened() as theirs:
+        assert theirs.training.rounds == 7
+        assert theirs.variants.cache != str(cache)
+        assert space_of(build_method(theirs)[0]) == terms.space
+        place = Path(theirs.variants.cache)
+        assert place.is_file()
+    assert not place.exists()
+
+
+def test_another_space_has_another_hash() -> None:
+    ours, theirs = (
+        space_of(build_method(load_recipe("digits", settings))[0]) for settings in ({}, {"method.name": "heterofl"})
+    )
+    assert ours != theirs
+
+
+def test_where_the_data_lie_is_not_told(tmp_path: Path) -> None:
+    recipe = load_recipe("digits", {"data.folder": str(tmp_path)})
+    terms = Terms.of(recipe, build_method(recipe)[0], NORMALISATION, ())
+    assert str(tmp_path) not in json.dumps(terms.to_json())
+
+
+def test_a_method_file_must_be_on_the_client(tmp_path: Path) -> None:
+    recipe = load_recipe("digits")
+    terms = Terms.of(recipe, build_method(recipe)[0], NORMALISATION, ())
+    with pytest.raises(InvalidInput, match="no Python file"), terms.opened({"method": {"name": "gone.py:Mine"}}):
+        pass

@@ -1,0 +1,100 @@
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, RecordDict
+
+from fedfeast.errors import InvalidInput
+from fedfeast.federation import Assignment, Client
+from fedfeast.flower import wire
+from fedfeast.networks import Level
+from fedfeast.randomness import named_generator
+from fedfeast.runs import load_recipe
+from fedfeast.runs.assembly import build_method
+
+CLIENT = Client(3, "kitchen", 2e6, 17, (0, 4))
+
+
+def assign(method_name: str) -> tuple[Assignment, torch.Tensor, Any]:
+    method, _ = build_method(load_recipe("digits", [f"method.name={method_name}"]))
+    flat = method.network.initial_weights(named_generator(0, "weights"))
+    (assignment,), _ = method.plan_round(method.initial_state(), flat, [CLIENT], 5, named_generator(0, "plan"))
+    return assignment, flat, method
+
+
+@pytest.mark.parametrize("method_name", ["feast", "heterofl", "scalefl", "fiarse", "fedrolex", "superfednas"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_a_slice_arrives_as_it_was_sent(method_name: str, dtype: torch.dtype) -> None:
+    assignment, flat, method = assign(method_name)
+    sent = assignment.slice_map.gather(flat)
+    record = wire.pack_slice(assignment.slice_map, sent, dtype)
+    assert sum(len(array.data) for array in record.values()) == assignment.slice_map.payload * dtype.itemsize
+    part, arrays = wire.pack_assignment(assignment)
+    records = RecordDict({"order": wire.to_json(part)})
+    received = wire.unpack_assignment(wire.from_json(records, "order"), arrays, method.network.layout)
+    assert received.client == CLIENT
+    assert received.architectures == assignment.architectures
+    assert received.slice_map.layout.shapes == assignment.slice_map.layout.shapes
+    assert received.slice_map.index().tolist() == assignment.slice_map.index().tolist()
+    local = wire.unpack_slice(received.slice_map, record, dtype, torch.float32)
+    torch.testing.assert_close(local, sent.to(dtype).to(torch.float32), rtol=0, atol=0)
+    assert received.constants.keys() == assignment.constants.keys()
+    for name, constant in assignment.constants.items():
+        torch.testing.assert_close(received.constants[name], constant, rtol=0, atol=0)
+
+
+def test_thresholds_of_every_position_travel_as_runs() -> None:
+    assignment, _, _ = assign("fiarse")
+    _, arrays = wire.pack_assignment(assignment)
+    thresholds = sum(len(array.data) for name, array in arrays.items() if name != "map/mask")
+    assert thresholds < assignment.constants["thresholds"].numel() / 20
+    mask = arrays["map/mask"]
+    assert len(mask.data) == -(-assignment.slice_map.source.size // 8)
+
+
+@pytest.mark.parametrize(
+    ("record", "complaint"),
+    [
+        (ArrayRecord({}), "named nothing"),
+        (ArrayRecord({"other": wire.to_array(torch.zeros(3))}), "named other"),
+        (ArrayRecord({"values": wire.to_array(torch.zeros(3))}), r"shape \(3,\) instead of"),
+        (ArrayRecord({"values": Array(np.zeros(3, dtype=np.float32))}), r"shape \(3,\)"),
+    ],
+)
+def test_anything_but_the_slice_is_refused(record: ArrayRecord, complaint: str) -> None:
+    assignment, _, _ = assign("feast")
+    with pytest.raises(wire.Unreadable, match=complaint):
+        wire.unpack_slice(assignment.slice_map, record, torch.float32, torch.float32)
+
+
+def test_another_precision_is_refused() -> None:
+    assignment, flat, _ = assign("feast")
+    record = wire.pack_slice(assignment.slice_map, assignment.slice_map.gather(flat), torch.float16)
+    with pytest.raises(wire.Unreadable, match="float16 of shape"):
+        wire.unpack_slice(assignment.slice_map, record, torch.float32, torch.float32)
+
+
+def test_bytes_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(wire.Unreadable, match="4 bytes for float32"):
+        wire.from_array(Array("float32", (2,), wire.RAW, b"\0\0\0\0"))
+    with pytest.raises(wire.Unreadable, match="serialised as"):
+        wire.from_array(Array(np.zeros(2)))
+
+
+def test_broken_json_is_said() -> None:
+    with pytest.raises(wire.Unreadable, match="no readable record 'order'"):
+        wire.from_json(RecordDict({}), "order")
+
+
+def test_an_unknown_architecture_is_not_sent() -> None:
+    assignment, _, _ = assign("feast")
+    strange = Assignment(CLIENT, assignment.slice_map, ("something",), 1.0)
+    with pytest.raises(InvalidInput, match="no architecture"):
+        wire.pack_assignment(strange)
+
+
+def test_the_default_wire_is_lossless() -> None:
+    assert wire.wire_dtype("lossless", torch.float64) == torch.float64
+    assert wire.wire_dtype("bfloat16", torch.float32) == torch.bfloat16
+    assert isinstance(assign("heterofl")[0].architectures[0], Level)

@@ -1,0 +1,21 @@
+"""Fleets of real processes on this machine."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+APP = Path(__file__).parents[2] / "deploy"
+
+
+@pytest.fixture
+def single_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def wait_for(condition: Callable[[], bool], seconds: float, what: str, log: Callable[[], str]) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"{what} took longer than {seconds} s:\n{log()[-6000:]}"
+        time.sleep(0.2)

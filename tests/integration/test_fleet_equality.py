@@ -1,0 +1,44 @@
+"""A fleet of three real nodes gives the weights of the eager simulation, in float64."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedfeast.flower.local_fleet import LocalFleet
+from fedfeast.runs import Run
+
+from .conftest import APP, wait_for
+
+SETTINGS = [
+    "population.num_clients=3",
+    "population.greatest_macs=2e6",
+    "training.rounds=2",
+    "evaluation.every_rounds=2",
+    "engine.precision=float64",
+    "fleet.least_clients=3",
+]
+
+
+@pytest.mark.usefixtures("single_thread")
+def test_a_fleet_of_three_equals_the_simulation(tmp_path: Path) -> None:
+    simulated = Run.create("digits", tmp_path / "simulated", SETTINGS).train()
+    with LocalFleet(tmp_path / "fleet", secure=False) as fleet:
+        fleet.start_superlink()
+        for index in range(3):
+            fleet.start_node(f"node-{index}", {"partition-id": index, "num-partitions": 3})
+        out = tmp_path / "run"
+        fleet.submit(APP, {"recipe": "digits", "out": str(out), "settings": "; ".join(SETTINGS)})
+        wait_for((out / "summary.json").is_file, 200, "training", lambda: fleet.log("superlink"))
+    run = Run.open(out)
+    weights = [one.folder.checkpoints.load_latest()[0] for one in (simulated, run)]
+    assert weights[0] is not None
+    assert weights[1] is not None
+    assert weights[1].flat.dtype == torch.float64
+    torch.testing.assert_close(weights[1].flat, weights[0].flat, rtol=0, atol=1e-6)
+    assert run.population_score == pytest.approx(simulated.population_score)
+    for row, other in zip(run.folder.metrics(), simulated.folder.metrics(), strict=True):
+        assert row["clients"] == row["answered"] == other["clients"]
+        assert row["payload_parameters"] == other["payload_parameters"]
+        assert row["losses"] == pytest.approx(other["losses"])
+    assert run.folder.clients()[0]["name"] == "client-000"
