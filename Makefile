@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test gpu-test check bench gpu-bench clean
+.PHONY: help setup demo test gpu-test check bench gpu-bench fleet-demo clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -18,6 +18,10 @@ demo: setup ## Train the embedded digits federation and show its curve
 	rm -rf runs/demo
 	$(BIN)/fedfeast train digits --out runs/demo
 	$(BIN)/fedfeast report runs/demo
+
+fleet-demo: setup ## Train digits over a SuperLink and three SuperNodes on this machine
+	rm -rf runs/fleet-demo
+	$(BIN)/fedfeast fleet demo --out runs/fleet-demo
 
 test: setup ## Run all tests
 	$(BIN)/python -m pytest

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from fedfeast.app.complaint import complain
 from fedfeast.app.data_commands import data_app
+from fedfeast.app.fleet_commands import fleet_app
 from fedfeast.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.add_typer(data_app)
+app.add_typer(fleet_app)
 
 SettingsOption = Annotated[
     list[str] | None,

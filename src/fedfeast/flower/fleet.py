@@ -20,7 +20,7 @@ LOG = logging.getLogger("fedfeast.fleet")
 QUERY_SECONDS = 30.0  # that a round waits for newcomers to say who they are
 QUERY_LIFE_SECONDS = 300.0  # after which a node is asked again
 POLL_SECONDS = 0.2
-SAY_SECONDS = 20.0  # between two sentences about a wait
+SAY_SECONDS = 10.0  # between two sentences about a wait
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Fleet:
                 if len(indices) >= needed:
                     return indices
             waited = time.monotonic() - began
-            if waited - said >= SAY_SECONDS:
+            if len(there) < needed and waited - said >= SAY_SECONDS:
                 said = waited
                 LOG.warning("round %d waits for clients: %d of %d are there", round_index + 1, len(there), needed)
             time.sleep(POLL_SECONDS)

@@ -1,6 +1,7 @@
 """A fleet of real processes on this machine: SuperLink, SuperNodes and runs, for the demonstration and for tests."""
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -33,6 +34,38 @@ def require_free(port: int) -> None:
     with socket.socket() as probe:
         if probe.connect_ex(("127.0.0.1", port)) == 0:
             raise InvalidInput(f"port {port} is in use: stop what listens there, or give another --port.")
+
+
+def descendants(pid: int) -> dict[int, str]:
+    """Return a process's children and theirs, by number, with their commands; none where there is no /proc."""
+    # Flower puts its helpers into sessions of their own, and they name the parent that they outlive for a moment.
+    commands: dict[int, str] = {}
+    children: dict[int, list[int]] = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            number = int(place.name)
+            commands[number] = _command(number)
+            named = re.search(r"--parent-pid (\d+)", commands[number])
+            parent = named[1] if named else (place / "stat").read_text().rpartition(")")[2].split()[1]
+            children.setdefault(int(parent), []).append(number)
+    found: dict[int, str] = {}
+    waiting = [pid]
+    while waiting:
+        for child in children.get(waiting.pop(), []):
+            found[child] = commands[child]
+            waiting.append(child)
+    return found
+
+
+def _command(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+
+
+def _kill(commands: Mapping[int, str]) -> None:
+    for pid, command in commands.items():
+        with suppress(OSError):
+            if _command(pid) == command:  # else the number belongs to another process by now
+                os.kill(pid, signal.SIGKILL)
 
 
 class LocalFleet:
@@ -166,26 +199,29 @@ class LocalFleet:
 
     def kill(self, name: str) -> None:
         """End a process and those it started at once, as a power cut would."""
-        self._signal(name, signal.SIGKILL)
+        started = self.started_by(name)
+        self.processes[name].kill()
         self.processes.pop(name).wait()
+        _kill(started)
 
     def stop(self, name: str, patience: float = 10.0) -> None:
-        """End a process politely, and what is left of its session without mercy."""
-        process = self.processes[name]
+        """End a process politely, and what is left of those it started without mercy."""
+        process, started = self.processes[name], self.started_by(name)
         if process.poll() is None:
             process.terminate()
             with suppress(subprocess.TimeoutExpired):
                 process.wait(patience)
-        self._signal(name, signal.SIGKILL)
+            process.kill()
         self.processes.pop(name).wait()
+        _kill(started)
+
+    def started_by(self, name: str) -> dict[int, str]:
+        """Return the processes that a process started, and those that they started: number -> command."""
+        return descendants(self.processes[name].pid)
 
     def remove(self) -> None:
         """Delete the fleet's folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _signal(self, name: str, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self.processes[name].pid, number)  # the session's leader gave the group its number
 
     def _call(self, words: Sequence[str]) -> str:
         done = subprocess.run(

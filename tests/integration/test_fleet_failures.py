@@ -1,0 +1,140 @@
+"""One fleet of real processes through everything that goes wrong: absent, killed, late, new, refused, restarted."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from fedfeast.app.report import write_report
+from fedfeast.flower.local_fleet import LocalFleet
+from fedfeast.runs import Run
+
+from .conftest import APP, wait_for
+
+SETTINGS = "training.rounds={rounds}; training.batch_size=32; evaluation.every_rounds=4; fleet.deadline_seconds=30"
+
+DATA = """
+import time
+from pathlib import Path
+from sklearn.datasets import load_digits
+
+def shots():
+    hang, hanging = Path({hang!r}), Path({hanging!r})
+    if hang.exists():
+        hanging.touch()
+        while hang.exists():
+            time.sleep(0.1)
+    digits = load_digits()
+    return (digits.images[{first}:{first} + 100] * 15).astype("uint8"), digits.target[{first}:{first} + 100]
+"""
+
+
+class Stage:
+    """The fleet at work, and what the test wants of it."""
+
+    def __init__(self, folder: Path, fleet: LocalFleet) -> None:
+        self.folder, self.fleet, self.out = folder, fleet, folder / "run"
+
+    def start_node(self, name: str, budget: float | None = 5e6, register: bool = True) -> None:
+        place = self.folder / f"{name}.py"
+        first = 100 * (ord(name[0]) - ord("a"))
+        place.write_text(DATA.format(hang=f"{place}.hang", hanging=f"{place}.hanging", first=first))
+        config: dict[str, str | float] = {"name": name, "data": f"{place}:shots"}
+        self.fleet.start_node(name, config | ({} if budget is None else {"budget-macs": budget}), register)
+
+    def hang(self, *names: str) -> None:
+        """Let nodes hang in their next round, and wait until they do."""
+        for name in names:
+            (self.folder / f"{name}.py.hang").touch()
+        self.wait(lambda: all((self.folder / f"{name}.py.hanging").is_file() for name in names), "hanging")
+
+    def release(self, name: str) -> None:
+        (self.folder / f"{name}.py.hang").unlink()
+
+    def submit(self, rounds: int) -> None:
+        self.fleet.submit(APP, {"recipe": "digits", "out": str(self.out), "settings": SETTINGS.format(rounds=rounds)})
+
+    def wait(self, condition: object, what: str, seconds: float = 150) -> None:
+        assert callable(condition)
+        wait_for(condition, seconds, what, self.log)
+
+    def wait_for_log(self, text: str) -> None:
+        self.wait(lambda: text in self.log(), f"'{text}' in the log")
+
+    def log(self) -> str:
+        file = self.out / "fleet.log"
+        return file.read_text() if file.is_file() else self.fleet.log("superlink")
+
+    def rounds(self) -> int:
+        """Return how many rounds are finished and saved."""
+        saved = sorted((self.out / "checkpoints").glob("round-*.safetensors.sha256"))
+        return int(saved[-1].name[6:12]) if saved else 0
+
+    def wait_for_round(self, number: int) -> None:
+        self.wait(lambda: self.rounds() >= number, f"round {number}")
+
+    def server_app(self) -> int:
+        """Return the process of the server app."""
+        (pid,) = (pid for pid, words in self.fleet.started_by("superlink").items() if "flwr-serverapp" in words)
+        return pid
+
+
+@pytest.mark.usefixtures("single_thread")
+def test_a_fleet_goes_on_through_failures(tmp_path: Path) -> None:
+    with LocalFleet(tmp_path / "fleet", secure=True) as fleet:
+        stage = Stage(tmp_path, fleet)
+        fleet.start_superlink()
+        stage.submit(rounds=40)
+
+        # Nobody is there: the server waits and says so. Who cannot take part is refused, and the others go on.
+        for name, budget in {"a": 5e6, "b": 5e6, "c": 5e6, "poor": 10.0}.items():
+            stage.start_node(name, budget)
+        stage.start_node("unknown", register=False)
+        stage.wait_for_log("waits for clients: 0 of 1 are there")
+        stage.wait_for_round(1)
+        first = Run.open(stage.out)
+        write_report([first], tmp_path / "report.html")
+        stage.wait_for_log("poor is refused: its budget of 10 MACs is below the smallest network's")
+        assert "unknown" not in {row["name"] for row in first.folder.clients()}
+
+        # One node is killed in the middle of a round, another one answers late, a third joins meanwhile.
+        stage.hang("b", "c")
+        fleet.kill("b")
+        hit = stage.rounds() + 1
+        stage.start_node("d")
+        stage.wait_for_round(hit)
+        stage.release("c")
+        stage.wait_for_log(f"round {hit} goes on without b")
+        stage.wait_for_log(f"round {hit} goes on without c: no answer within 30 s")
+        stage.wait_for_log(f"the answer of c for round {hit} came too late and was dropped")
+        stage.wait_for_log("d has joined")
+
+        # No node is left: the server waits, says so, and goes on when some come back, under their old names.
+        for name in ("a", "c", "d"):
+            fleet.stop(name)
+        before = stage.log().count("waits for clients: 0 of 1 are there")
+        stage.wait(lambda: stage.log().count("waits for clients: 0 of 1 are there") > before, "the server's sentence")
+        alone = stage.rounds()
+        stage.start_node("a")
+        stage.start_node("d")
+        stage.wait_for_round(alone + 1)
+
+        # The server app is killed: the next start goes on after the last finished round.
+        os.kill(stage.server_app(), signal.SIGKILL)
+        finished = stage.rounds()
+        stage.submit(rounds=40)
+        stage.wait_for_log(f"training begins at round {finished + 1} of 40")
+        stage.wait_for_round(finished + 1)
+
+        # The SuperLink is killed, and the server app with it: the nodes come back by themselves.
+        fleet.kill("superlink")
+        finished = stage.rounds()
+        fleet.start_superlink()
+        stage.submit(rounds=40)
+        stage.wait_for_log(f"training begins at round {finished + 1} of 40")
+        stage.wait_for_round(finished + 1)
+    run = Run.open(stage.out)
+    rounds = [row["round"] for row in run.folder.metrics()]
+    assert rounds == list(range(1, len(rounds) + 1))
+    assert [row["name"] for row in run.folder.clients()] == ["a", "b", "c", "d"]
