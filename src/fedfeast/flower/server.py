@@ -72,7 +72,9 @@ def serve_run(grid: Grid, recipe: str, settings: Sequence[str], out: Path) -> Ru
         names = class_names_of(base.data.name, base.data.folder)
         terms = Terms.of(base, method, split_data(base).normalisation, names)
         fleet = Fleet(Post(grid), run.folder, method, terms, base.fleet)
-        fleet.gather(0)  # the first clients; without any there is no population to speak of
+        metrics = out / "metrics.jsonl"
+        begun = metrics.read_bytes().count(b"\n") if metrics.is_file() else 0
+        fleet.gather(begun)  # the first clients; without any there is no population to speak of
         run = Run.open(out).train(LoggedProgress(), FleetWorkforce(fleet))
         LOG.info("population score %.2f %% in %s", 100 * run.population_score, out)
     return run
