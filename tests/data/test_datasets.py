@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fedfeast.data.catalogue import EMBEDDED, OFFICIAL, OfficialDataset
-from fedfeast.data.datasets import facts_of, list_data, load_dataset, prepared_names
+from fedfeast.data.datasets import class_names_of, facts_of, list_data, load_dataset, prepared_names
 from fedfeast.data.prepared import DatasetFacts, Decoded, write_prepared
 from fedfeast.errors import InvalidInput
 
@@ -104,6 +104,7 @@ def test_facts_come_from_the_catalogue_or_the_prepared_folder(tmp_path: Path) ->
     assert facts_of("mine", str(tmp_path)) == DatasetFacts(2, 1, 4, 3, 2)
     assert len(load_dataset("mine", str(tmp_path)).train) == 3
     assert prepared_names(tmp_path) == ("mine",)
+    assert (len(class_names_of("mine", str(tmp_path))), class_names_of("digits")) == (2, ())
     with pytest.raises(
         InvalidInput, match=r"data.name = 'min' is no data set: choose one of digits, .*cifar10, .*mine"
     ):

@@ -161,6 +161,18 @@ def test_clients_table(folder: RunFolder) -> None:
     assert folder.budgets_macs().tolist() == [1.5, 2e9]
 
 
+def test_a_fleets_clients_are_those_that_joined(tmp_path: Path) -> None:
+    recipe = load_recipe("digits", {"population.source": "fleet"})
+    folder = RunFolder.create(tmp_path / "run", recipe, threads=1, device="cpu")
+    assert folder.recipe().population.file is None
+    folder.write_clients({"name": ["a"], "budget_macs": [2e6]})
+    folder.write_clients({"name": ["a", "b"], "budget_macs": [2e6, 3e6]}, again=True)
+    assert folder.recipe().population.file == str(tmp_path / "run" / "clients.csv")
+    assert folder.budgets_macs().tolist() == [2e6, 3e6]
+    patient = load_recipe("digits", {"population.source": "fleet", "fleet.deadline_seconds": 5})
+    assert folder.holds(patient)
+
+
 def test_a_run_says_which_engines_trained_it(tmp_path: Path) -> None:
     recipe = load_recipe("digits", {})
     parts = {"path": tmp_path / "run", "recipe": recipe, "threads": 1, "device": "cpu"}

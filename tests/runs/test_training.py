@@ -1,11 +1,17 @@
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
+from fedfeast.engines import EagerEngine
 from fedfeast.errors import InvalidInput
+from fedfeast.federation import Assignment, Collected, Engine, TooFewAnswers
 from fedfeast.runs import Interrupted, Run
+from fedfeast.runs.assembly import Federation
 from fedfeast.runs.training import Silent, learning_rate
 
 SHORT = {
@@ -112,3 +118,39 @@ def test_divergence_is_said_and_the_last_checkpoint_stays(tmp_path: Path) -> Non
 def test_float64_is_a_precision_of_the_engine(tmp_path: Path) -> None:
     run = Run.create("digits", tmp_path / "run", {**SHORT, "training.rounds": 1, "engine.precision": "float64"}).train()
     assert final_weights(run).dtype == torch.float64
+
+
+class FailingOnce(Engine):
+    """Has too few answers at the first try of every round, and something to note at the second."""
+
+    def __init__(self, inner: Engine) -> None:
+        self.method, self._inner, self._tried = inner.method, inner, set[int]()
+
+    def collect(
+        self, flat: Tensor, assignments: Sequence[Assignment], round_index: int, learning_rate: float
+    ) -> Collected:
+        if round_index not in self._tried:
+            self._tried.add(round_index)
+            raise TooFewAnswers
+        collected = self._inner.collect(flat, assignments, round_index, learning_rate)
+        return replace(collected, notes={"answered": [assignment.client.index for assignment in assignments]})
+
+
+class FewerAndFewer:
+    """A workforce that a client leaves at every look."""
+
+    def engine(self, federation: Federation) -> Engine:
+        assert isinstance(federation.engine(), EagerEngine)
+        return FailingOnce(federation.engine())
+
+    def muster(self, federation: Federation, round_index: int) -> Federation:
+        return replace(federation, participants=federation.participants[:-1])
+
+
+def test_a_round_with_too_few_answers_is_tried_again_with_who_is_there(tmp_path: Path) -> None:
+    settings = {**SHORT, "training.rounds": 2, "training.clients_per_round": 40}
+    run = Run.create("digits", tmp_path / "run", settings).train(workforce=FewerAndFewer())
+    rows = run.folder.metrics()
+    assert [row["attempts"] for row in rows] == [2, 2]
+    assert [len(row["clients"]) for row in rows] == [38, 36]
+    assert rows[0]["answered"] == rows[0]["clients"]
