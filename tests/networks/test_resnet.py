@@ -129,12 +129,12 @@ def test_fiarse_masks_everything_but_norms() -> None:
 )
 def test_macs_equal_torchs_count(network: ResNet, level: Level) -> None:
     weights = {name: torch.empty(shape, device="meta") for name, shape in network.shapes(level).items()}
-    images = torch.empty(1, resnet.image_channels, resnet.image_size, resnet.image_size, device="meta")
+    images = torch.empty(1, network.image_channels, network.image_size, network.image_size, device="meta")
     with FlopCounterMode(display=False) as counter:
         outputs = network.forward(weights, images, level, by_batch)
     assert counter.get_total_flops() / 2 == network.macs(level)
-    assert [output.shape for output in outputs] == [(1, resnet.classes)] * len(level.exits)
-    heads = sum(level.channels[exit_stage - 1] * resnet.classes for exit_stage in level.exits)
+    assert [output.shape for output in outputs] == [(1, network.classes)] * len(level.exits)
+    heads = sum(level.channels[exit_stage - 1] * network.classes for exit_stage in level.exits)
     assert network.convolution_macs(level) == network.macs(level) - heads
 
 
@@ -194,10 +194,10 @@ class PlainResNet(nn.Module):
 
     def __init__(self, network: ResNet, level: Level) -> None:
         super().__init__()
-        self.activation, self.exits = resnet.activation, level.exits
+        self.activation, self.exits = network.activation, level.exits
         incoming = level.channels[0]
         stem: dict[str, nn.Module] = {
-            "conv": nn.Conv2d(resnet.image_channels, incoming, 3, resnet.stem_stride, 1, bias=False)
+            "conv": nn.Conv2d(network.image_channels, incoming, 3, network.stem_stride, 1, bias=False)
         }
         if self.activation == "after":
             stem |= {"norm": plain_norm(incoming), "relu": nn.ReLU()}
@@ -205,15 +205,15 @@ class PlainResNet(nn.Module):
         self.stages = []
         for stage, width in enumerate(level.channels):
             blocks: dict[str, nn.Module] = {}
-            for block in range(resnet.blocks[stage]):
+            for block in range(network.blocks[stage]):
                 first = block == 0
-                stride = resnet.stage_strides[stage] if first else 1
+                stride = network.stage_strides[stage] if first else 1
                 blocks[f"block{block}"] = PlainBlock(incoming, width, stride, self.activation, first and stage > 0)
                 incoming = width
             self.stages.append(named_sequence(blocks))
             self.add_module(f"stage{stage + 1}", self.stages[-1])
         self.heads = {
-            exit_stage: nn.Linear(level.channels[exit_stage - 1], resnet.classes) for exit_stage in level.exits
+            exit_stage: nn.Linear(level.channels[exit_stage - 1], network.classes) for exit_stage in level.exits
         }
         for exit_stage, head in self.heads.items():
             self.add_module(f"head{exit_stage}", head)
@@ -263,13 +263,13 @@ def random_flat(network: ResNet) -> Tensor:
 
 
 def random_images(network: ResNet) -> Tensor:
-    shape = (6, resnet.image_channels, resnet.image_size, resnet.image_size)
+    shape = (6, network.image_channels, network.image_size, network.image_size)
     return torch.from_numpy(named_generator(0, "images").normal(size=shape))
 
 
 def small_levels(network: ResNet) -> list[Level]:
     levels = [network.whole, Level((3, 5, 7), network.whole.exits)]
-    return [*levels, Level((4, 5), (1, 2)), Level((6, 9), (2,))] if resnet.early_exits else levels
+    return [*levels, Level((4, 5), (1, 2)), Level((6, 9), (2,))] if network.early_exits else levels
 
 
 @pytest.mark.parametrize("network", SMALL_NETWORKS)
@@ -324,7 +324,7 @@ def test_exits_are_views_of_one_trunk() -> None:
     weights, images = network.layout.views(random_flat(network)), random_images(network)
     every = network.forward(weights, images, network.whole, by_batch)
     for stages in (1, 2, 3):
-        (alone,) = network.forward(weights, images, Level(resnet.stage_channels[:stages], (stages,)), by_batch)
+        (alone,) = network.forward(weights, images, Level(network.stage_channels[:stages], (stages,)), by_batch)
         torch.testing.assert_close(alone, every[stages - 1])
 
 

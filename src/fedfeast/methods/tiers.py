@@ -60,9 +60,8 @@ class TieredMethod(Method):
             macs = self.network.macs(tier.served)
             points.append(OperatingPoint(format_macs(macs), macs, self.network.parameters(tier.served), tier.served))
         if len({point.macs for point in points}) < len(points):
-            raise InvalidInput(
-                f"two levels cost the same ({', '.join(str(point.macs) for point in points)} MACs): leave one of them out."
-            )
+            costs = ", ".join(str(point.macs) for point in points)
+            raise InvalidInput(f"two levels cost the same (their MACs are {costs}): leave one of them out.")
         return tuple(points)
 
     def operating_points(self) -> tuple[OperatingPoint, ...]:
