@@ -44,8 +44,10 @@ class ScaleFL(TieredMethod):
                 )
         if not self.levels:
             raise InvalidInput("method.levels = []: give at least one level as [stages, width].")
-        if self.temperature <= 0:
+        if not self.temperature > 0:
             raise InvalidInput(f"method.temperature = {self.temperature}: it must be above 0.")
+        if not self.distillation >= 0:
+            raise InvalidInput(f"method.distillation = {self.distillation}: it must not be negative.")
 
     def levels_in_order(self) -> Sequence[Tier]:
         """Return each level, trained with all its exits and served with its last, its channels rounded down."""
