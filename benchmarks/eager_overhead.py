@@ -57,7 +57,7 @@ def bare_round(
             optimiser.zero_grad()
             carried = None
             for one, module in zip(passes, active, strict=True):
-                loss, carried = method.loss(one.role, (module.classify(batch.images),), batch, carried)
+                loss, carried = method.loss(one.role, (module.classify(batch.images),), batch, carried, {})
                 loss.backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(parameters, training.clip_norm)
             optimiser.step()

@@ -40,7 +40,7 @@ def planned(federation: Federation, flat: torch.Tensor, round_index: int) -> lis
     cohort = sample_cohort(federation.participants, recipe.training.clients_per_round, generator)
     clients = [federation.clients[index] for index in cohort]
     generator = named_generator(recipe.seed, "plan", round_index)
-    return federation.method.plan_round({}, flat, clients, round_index, generator)[0]
+    return federation.method.plan_round(federation.method.initial_state(), flat, clients, round_index, generator)[0]
 
 
 def time_rounds(federation: Federation, engine: Engine, rounds: range, flat: torch.Tensor) -> tuple[float, float, int]:

@@ -3,6 +3,7 @@ import pytest
 
 from fedfeast.runs import load_recipe, plan_recipe
 from fedfeast.runs.assembly import assemble
+from fedfeast.runs.plan import plan_compute
 
 
 def test_the_papers_plan() -> None:
@@ -26,6 +27,13 @@ def test_the_planned_shards_are_those_of_the_run() -> None:
     recipe = load_recipe("digits")
     realized = plan_recipe(recipe)["data"]["realized"]
     assert realized == assemble(recipe).partition.report()
+
+
+def test_compute_alone_is_that_of_the_whole_plan() -> None:
+    recipe = load_recipe("digits", {"population.gamma": 0.5})
+    alone = plan_compute(recipe)
+    assert alone["training_pmacs"] > alone["single_variant_pmacs"] > 0
+    assert alone.items() <= plan_recipe(recipe)["compute"].items()
 
 
 def test_gamma_moves_compute_to_the_large_clients() -> None:

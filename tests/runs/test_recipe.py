@@ -109,7 +109,7 @@ def test_the_rivals_network_has_a_section() -> None:
         ({"name": "none"}, "name = None: input should be a valid string"),
         ({"training.rounds": "none"}, "training.rounds = None"),
         ({"training.roundz": "none"}, "unknown key 'training.roundz'"),
-        ({"method.name": [1]}, "method.name = .1. is unknown"),
+        ({"method.name": [1]}, "method.name = '.1.' is unknown"),
         ({"method.name": "scalefl", "method.levels": [[1.5, 0.5]]}, r"method.levels.0.0 = 1.5: .*integer"),
         ({"method.name": "scalefl", "method.levels": [[1, 0.5, 2]]}, "method.levels.0 = .1, 0.5, 2."),
         ({"method.name": "scalefl", "method.levels": [1, 0.5]}, "method.levels.0 = 1: input should be a valid tuple"),

@@ -24,6 +24,7 @@ class Method(ABC):
     """
 
     paper: ClassVar[str] = ""  # where the method comes from
+    plans_differ: ClassVar[bool] = False  # whether clients of the same budget may be given different networks
     network: Network
 
     @classmethod

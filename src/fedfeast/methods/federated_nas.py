@@ -37,6 +37,7 @@ DRAWS_FOR_LARGEST = 32
 class FederatedNas(Method):
     """Of each cohort one client trains the largest network, one the smallest, the others networks drawn at random."""
 
+    plans_differ: ClassVar = True
     network: ElasticResNet
     cache: VariantCache
     rounds: int

@@ -22,7 +22,7 @@ from fedfeast.engines.graphs.workshop import has_fused_kernels
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Examiner
 from fedfeast.federation import Client, Engine, LocalSgd, Method, Parts
-from fedfeast.methods import METHODS
+from fedfeast.methods import find_method
 from fedfeast.networks import ElasticResNet, ResNet, SearchSpace
 from fedfeast.population import (
     Partition,
@@ -172,12 +172,17 @@ class WithoutData(NamedTuple):
 
 def build_without_data(recipe: Recipe) -> WithoutData:
     """Build method, cache and population, and say who takes part."""
-    network = build_network(recipe)
-    cache = read_cache(recipe.variants.cache, network)
-    parts = Parts(network, cache, build_resnet(recipe), recipe.training.rounds)
-    method = METHODS[recipe.method_name].build(parts, **recipe.method.model_dump(exclude={"name"}))
+    parts = build_parts(recipe)
+    method = find_method(recipe.method_name).build(parts, **recipe.method.model_dump(exclude={"name"}))
     population = build_population(recipe.population, recipe.seed)
-    return WithoutData(method, cache, population, choose_participants(recipe.population, population, method))
+    return WithoutData(method, parts.cache, population, choose_participants(recipe.population, population, method))
+
+
+def build_parts(recipe: Recipe) -> Parts:
+    """Return what a method is built from: networks for the recipe's data, cached variants, rounds."""
+    elastic = build_network(recipe)
+    cache = read_cache(recipe.variants.cache, elastic)
+    return Parts(elastic, cache, build_resnet(recipe), recipe.training.rounds)
 
 
 def build_network(recipe: Recipe) -> ElasticResNet:
@@ -234,7 +239,9 @@ def choose_participants(section: PopulationSection, population: Population, meth
             f"network's {least} ({len(below)} of {len(budgets)} clients): raise the budgets, "
             "give the method a smaller network, or set population.below_smallest=exclude to leave them out."
         )
-    participants = tuple(index for index, budget in enumerate(budgets) if method.trains(float(budget)))
+    distinct, of_client = np.unique(budgets, return_inverse=True)
+    takes_part = np.array([method.trains(float(budget)) for budget in distinct])
+    participants = tuple(np.flatnonzero(takes_part[of_client]).tolist())
     if not participants:
         raise InvalidInput(
             f"no client can afford what the method trains (the largest budget is {budgets.max():.0f} MACs): "

@@ -1,6 +1,7 @@
 """The sections of a recipe: unknown keys, wrong types and values out of range are errors."""
 
 from dataclasses import MISSING, fields
+from functools import cache
 from typing import Annotated, Any, Literal, Self, get_type_hints
 
 from pydantic import (
@@ -16,7 +17,7 @@ from pydantic import (
 
 from fedfeast.data import DatasetFacts, facts_of
 from fedfeast.errors import InvalidInput
-from fedfeast.methods import METHODS
+from fedfeast.methods import find_method
 
 Integers = Annotated[tuple[int, ...], Field(strict=False)]
 Numbers = Annotated[tuple[float, ...], Field(strict=False)]
@@ -180,9 +181,10 @@ class EngineSection(Section):
     threads: int | None = Field(None, ge=1, le=1024)
 
 
-def _method_section(name: str) -> type[Section]:
+@cache
+def method_section(name: str) -> type[Section]:
     """Return the section of one method: its name and its hyper-parameters with their defaults."""
-    method = METHODS[name]
+    method = find_method(name)
     hints = get_type_hints(method)
     options: dict[str, Any] = {"name": (Literal[name], name)}
     options |= {
@@ -196,6 +198,3 @@ def _method_section(name: str) -> type[Section]:
 def _as_tuples(value: Any) -> Any:
     """Return a list of a recipe, and lists in it, as tuples."""
     return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
-
-
-METHOD_SECTIONS = {name: _method_section(name) for name in METHODS}

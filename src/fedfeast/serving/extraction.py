@@ -63,7 +63,11 @@ def extract(run: Run | Path | str, out: Path | str, limits: Limits, search: bool
     run = run if isinstance(run, Run) else Run.open(run)
     built = outline(run.recipe)
     network, points = built.method.network, built.method.operating_points()
-    assert isinstance(network, ElasticResNet)
+    if not isinstance(network, ElasticResNet):
+        raise InvalidInput(
+            f"{run.folder.path} was trained by {run.recipe.method_name}, whose network cannot be extracted yet: "
+            "give a run of feast, superfednas, deepfednas or fedavg."
+        )
     support = ActivatedSupport.of(network, _trained_variants(network, built))
     architecture = _search(network, support, limits, run) if search else _choose(network, points, limits)
     (point,) = cached_points([Variant.of(network, architecture)])
@@ -151,7 +155,7 @@ def _search(network: ElasticResNet, support: ActivatedSupport, limits: Limits, r
 
 def _trained_variants(network: ElasticResNet, built: Outline) -> list[Variant]:
     """Return the networks that some participating client passes through in training."""
-    trained = dict.fromkeys(one for level in built.levels for one in built.method.expected_passes(level.assignment))
+    trained = dict.fromkeys(one for level in built.levels for one in level.expected_passes(built.method))
     return [Variant.of(network, one) for one in trained if isinstance(one, Architecture)]
 
 

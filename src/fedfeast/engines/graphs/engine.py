@@ -49,6 +49,7 @@ class GraphEngine(Engine):
         shape = (preparation.batch_size, *examples.pool.images.shape[1:])
         self._record = BatchRecord(shape, precision.activations)
         self.workshop = Workshop(method, sgd, precision, device, shape, can_fuse(precision, device))
+        torch.backends.cudnn.deterministic = True  # plain layers give the same bits twice, as the fused ones do
         self._slots: list[Slot] = []
         self._room: int | None = None  # for slots, measured with the first one
 
