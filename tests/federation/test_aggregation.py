@@ -54,7 +54,8 @@ def test_a_client_has_no_say_where_its_answer_does_not_count() -> None:
 def test_what_does_not_count_may_be_anything() -> None:
     accumulator = Accumulator(3)
     accumulator.add(leading(3), torch.tensor([2.0, torch.nan, torch.inf]), 2, torch.tensor([True, False, False]))
-    assert accumulator.mean(torch.tensor([0.0, 1.0, -0.0])).tolist() == [2.0, 1.0, -0.0]
+    accumulator.add(leading(2), torch.tensor([2.0, 3.0]), 1)
+    assert accumulator.mean(torch.tensor([0.0, 1.0, -0.0])).tolist() == [2.0, 3.0, -0.0]
 
 
 def test_counting_everywhere_is_counting_without_a_mask() -> None:
