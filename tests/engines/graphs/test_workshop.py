@@ -1,3 +1,4 @@
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -88,6 +89,18 @@ def test_a_clients_positions_are_found_once_and_divide_what_it_received(fused: b
     assert len(shared.positions(poorest)[0]) < len(active)
     routed = richest.slice_map.index().long() // shared.chunk
     assert sorted(active.tolist() + passive.tolist()) == sorted(set(routed.tolist()))
+
+
+def test_equal_slices_share_their_positions() -> None:
+    """A method may make a new map for every client and round; a map's positions are tens of megabytes."""
+    shared, one = workshop(), method().assign(Client(0, "one", 1e6, 10))
+    again = replace(one, slice_map=SliceMap.leading(one.slice_map.source, one.slice_map.layout.shapes))
+    assert again.slice_map is not one.slice_map
+    assert shared.positions(again)[0] is shared.positions(one)[0]
+    wider = method().assign(Client(0, "one", 1e12, 10)).slice_map
+    active, passive = shared.positions(replace(one, slice_map=wider))
+    assert torch.equal(active, shared.positions(one)[0])
+    assert len(passive) > len(shared.positions(one)[1]), "the same networks in a larger envelope"
 
 
 def test_nothing_is_compiled_on_a_cpu() -> None:
