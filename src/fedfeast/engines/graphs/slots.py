@@ -188,7 +188,7 @@ class Slot:
                 self._constants[name].copy_(value)
 
     def returned(self, slice_map: SliceMap) -> Tensor:
-        """Return the client's vector, on the slot's stream."""
+        """Return a copy of the client's vector, made on the current stream; the slot's steps must be done."""
         layout = self._workshop.method.network.layout
         return _leading(layout, slice_map).gather(self.weights[: layout.size])
 
