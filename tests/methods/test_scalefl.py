@@ -222,3 +222,9 @@ def test_a_negative_distillation_is_refused(distillation: float) -> None:
 def test_a_narrow_level_has_at_least_one_channel() -> None:
     method = ScaleFL(SMALL, 100, ((1, 0.01), (2, 1.0)))
     assert method.tiers[0].served == Level((1,), (1,))
+
+
+@pytest.mark.parametrize("warm_up", [1.5, float("nan")])
+def test_a_warm_up_beyond_the_rounds_is_refused(warm_up: float) -> None:
+    with pytest.raises(InvalidInput, match=r"method.warm_up = .*: give a share of the rounds, at most 1"):
+        ScaleFL(SMALL, 100, THREE_LEVELS, warm_up=warm_up)

@@ -107,3 +107,9 @@ def test_a_budget_below_every_network_is_refused() -> None:
         InvalidInput, match=rf"no network of the space costs at most {least - 1} .*smallest has {least}"
     ):
         draw_architectures(TINY, 1, least - 1, named_generator(0))
+
+
+def test_drawing_is_given_up_where_hardly_any_network_is_affordable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedfeast.variants.drawing.MOST_BATCHES", 3)
+    with pytest.raises(InvalidInput, match="none of 12,288 networks drawn from the space costs at most 4000000 MACs"):
+        draw_architectures(PAPER, 1, 4e6, named_generator(0))
