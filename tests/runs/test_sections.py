@@ -2,7 +2,8 @@ import pytest
 from pydantic import ValidationError
 
 from fedfeast.methods import METHODS
-from fedfeast.runs.sections import PartitionSection, PopulationSection, TrainingSection, method_section
+from fedfeast.networks import ResNet
+from fedfeast.runs.sections import PartitionSection, PopulationSection, ResNetSection, TrainingSection, method_section
 
 
 def test_every_method_has_a_section_with_its_hyper_parameters() -> None:
@@ -30,3 +31,11 @@ def test_settings_that_a_source_would_ignore_are_refused() -> None:
 def test_sections_are_frozen() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         TrainingSection().rounds = 5  # type: ignore[misc]
+
+
+def test_the_rivals_network_is_resnet_18_by_default() -> None:
+    assert ResNet(**ResNetSection().model_dump()) == ResNet()
+    with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
+        ResNetSection(activation="before")  # type: ignore[call-arg]  # a method decides it
+    with pytest.raises(ValidationError, match="valid integer"):
+        ResNetSection.model_validate({"stem_stride": 1.5})

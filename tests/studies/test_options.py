@@ -10,7 +10,7 @@ from fedfeast.studies.rules import TRAINING_RULES
 
 def test_the_recipe_of_a_study() -> None:
     assert StudyOptions().recipe(TRAINING_RULES, {}).name == "cifar100-paper"
-    assert StudyOptions().recipe(DIGITS, {}).training.rounds == 40
+    assert StudyOptions().recipe(DIGITS, {}).training.rounds == 60
     options = StudyOptions("digits", 3, (5, 6), ["training.batch_size=8"])
     recipe = options.recipe(TRAINING_RULES, {"method.rule": "min-max"})
     assert (recipe.name, recipe.training.rounds, recipe.training.batch_size, recipe.seed) == ("digits", 3, 8, 5)

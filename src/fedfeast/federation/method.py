@@ -106,7 +106,7 @@ class Method(ABC):
 
     def trained_architectures(self) -> tuple[Hashable, ...]:
         """Return the architectures that training comes back to; others may occur, and are not prepared for."""
-        return tuple(point.architecture for point in self.operating_points())
+        return tuple(dict.fromkeys(point.architecture for point in self.operating_points()))
 
     def merge(self, flat: Tensor, answers: Accumulator) -> Tensor:
         """Return the global vector after the round."""

@@ -182,9 +182,10 @@ class SuperFedNas(FederatedNas):
     paper: ClassVar = "Khare et al., SuperFedNAS: Cost-Efficient Federated Neural Architecture Search, 2024"
 
     def largest(self, client: Client, generator: np.random.Generator) -> Architecture:
-        """Return the whole supernet, or the costliest of some affordable draws."""
-        if not self.constrained:
-            return self.network.space.largest
+        """Return the whole supernet, or the costliest of some affordable draws where that is too much."""
+        whole = self.network.space.largest
+        if not self.constrained or client.budget_macs >= self.network.macs(whole):
+            return whole
         drawn = self._draw(client, generator, DRAWS_FOR_LARGEST)
         return max(drawn, key=self.network.macs)
 

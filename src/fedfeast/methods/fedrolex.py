@@ -1,12 +1,11 @@
 """FedRolex: HeteroFL whose windows of channels roll on by one every round (Alam et al., 2022)."""
 
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fedfeast.federation import Parts
 from fedfeast.methods.heterofl import HeteroFL
 from fedfeast.networks import Level
 from fedfeast.routing import ChosenSlices, SliceMap
@@ -20,11 +19,6 @@ class FedRolex(HeteroFL):
     """
 
     paper: ClassVar = "Alam et al., FedRolex: Model-Heterogeneous FL with Rolling Sub-Model Extraction, 2022"
-
-    @classmethod
-    def build(cls, parts: Parts, **options: Any) -> Self:
-        """Return FedRolex on a pre-activation ResNet."""
-        return cls(replace(parts.resnet, activation="before"), **options)
 
     def slices_of(self, level: Level, round_index: int) -> SliceMap:
         """Return the window of a round: of each axis that the level narrows, so many channels from the round's on."""

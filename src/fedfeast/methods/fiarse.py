@@ -57,7 +57,7 @@ class Fiarse(Method):
                 f'method.weight_decay = {self.weight_decay} with method.membership = "delta": decay changes every '
                 "weight, so all would count as trained; set the decay to 0 or the membership to mask."
             )
-        if self.weight_decay < 0:
+        if not self.weight_decay >= 0:
             raise InvalidInput(f"method.weight_decay = {self.weight_decay}: it must not be negative.")
         if not 0 < self.least_share < 1 or self.num_points < 2:
             raise InvalidInput(

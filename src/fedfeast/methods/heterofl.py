@@ -31,7 +31,7 @@ class HeteroFL(TieredMethod):
 
     @classmethod
     def build(cls, parts: Parts, **options: Any) -> Self:
-        """Return HeteroFL on a pre-activation ResNet."""
+        """Return the method on a pre-activation ResNet."""
         return cls(replace(parts.resnet, activation="before"), **options)
 
     def levels_in_order(self) -> Sequence[Tier]:

@@ -27,7 +27,7 @@ class ScaleFL(TieredMethod):
     weighting: Weighting = "count"
     distillation: float = 0.05  # gamma
     temperature: float = 3.0
-    warm_up: float = 0.25  # share of the rounds without distillation
+    warm_up: float = 0.25  # share of the rounds; distillation begins in the round after it
 
     @classmethod
     def build(cls, parts: Parts, **options: Any) -> Self:
@@ -44,8 +44,12 @@ class ScaleFL(TieredMethod):
                 )
         if not self.levels:
             raise InvalidInput("method.levels = []: give at least one level as [stages, width].")
-        if self.temperature <= 0:
+        if not self.temperature > 0:
             raise InvalidInput(f"method.temperature = {self.temperature}: it must be above 0.")
+        if not self.distillation >= 0:
+            raise InvalidInput(f"method.distillation = {self.distillation}: it must not be negative.")
+        if not self.warm_up <= 1:
+            raise InvalidInput(f"method.warm_up = {self.warm_up}: give a share of the rounds, at most 1.")
 
     def levels_in_order(self) -> Sequence[Tier]:
         """Return each level, trained with all its exits and served with its last, its channels rounded down."""

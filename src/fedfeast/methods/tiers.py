@@ -127,12 +127,12 @@ class TieredMethod(Method):
 
 def narrowed(network: ResNet, widths: Sequence[float]) -> list[Tier]:
     """Return a level per width: that share of every stage's channels, rounded up."""
-    if not widths or min(widths) <= 0 or max(widths) > 1:
+    if not widths or not all(0 < width <= 1 for width in widths):
         raise InvalidInput(f"method.widths = {list(widths)}: give shares of the channels, above 0 and up to 1.")
     whole = network.whole
     tiers = []
     for width in widths:
-        # Ten decimals first: a product such as 0.2 * 15 lies a little above the whole number it means.
+        # Ten decimals first: a product such as 0.28 * 25 lies a little above the whole number it means.
         level = Level(tuple(ceil(round(width * full, 10)) for full in whole.channels), whole.exits)
         tiers.append(Tier(level, level))
     return tiers

@@ -57,5 +57,4 @@ DIGITS = Study(
     lambda resolve: tuple(map(method_arm, METHODS)),
     _conclude,
     datasets=("digits",),
-    rounds=40,
 )

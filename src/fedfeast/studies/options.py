@@ -56,9 +56,8 @@ class StudyOptions:
                 f"study {study.name} runs on {', '.join(study.datasets)}: leave out --dataset {dataset}."
             )
         settings: dict[str, Any] = {"seed": self.seeds[0]}
-        rounds = self.rounds or study.rounds
-        if rounds is not None:
-            settings["training.rounds"] = rounds
+        if self.rounds is not None:
+            settings["training.rounds"] = self.rounds
         return load_recipe(RECIPES[dataset], {**settings, **self.given(), **further})
 
 

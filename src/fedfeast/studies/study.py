@@ -41,5 +41,4 @@ class Study:
     conclude: Callable[[Results], Findings]
     varied: tuple[str, ...] = ()  # settings in which arms differ on purpose, beside their method
     datasets: tuple[str, ...] = tuple(RECIPES)  # the first by default
-    rounds: int | None = None  # the recipe's by default
     trains: bool = True  # False: plans alone answer it

@@ -74,11 +74,11 @@ class Lane:
 
     def network(self, architecture: Hashable) -> ReadyNetwork:
         """Return an architecture's passes, captured if training will come back to it."""
-        if self._passing is not None and self._passing[0] == architecture:
-            return self._passing[1]
+        workshop = self._workshop
+        if self._passing is not None and self._passing[0] == architecture and architecture in workshop.output_shapes:
+            return self._passing[1]  # unless the workshop has forgotten it since
         if architecture not in self._networks:
             started = time.perf_counter()
-            workshop = self._workshop
             program = NetworkProgram(workshop, workshop.blueprint(architecture), self._batch.images, self.memory)
             exchange = self._exchange(self._shapes_of(architecture, program))
             if architecture not in workshop.architectures:
@@ -188,7 +188,7 @@ class Slot:
                 self._constants[name].copy_(value)
 
     def returned(self, slice_map: SliceMap) -> Tensor:
-        """Return the client's vector, on the slot's stream."""
+        """Return a copy of the client's vector, made on the current stream; the slot's steps must be done."""
         layout = self._workshop.method.network.layout
         return _leading(layout, slice_map).gather(self.weights[: layout.size])
 

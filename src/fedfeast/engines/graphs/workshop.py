@@ -103,15 +103,15 @@ class Workshop:
     def positions(self, assignment: Assignment) -> tuple[Tensor, Tensor]:
         """Return the positions that a client trains, and those that it received but that only decay."""
         slice_map = assignment.slice_map if assignment.slice_map.is_leading else None
-        key = (assignment.architectures, id(slice_map))
+        # By shape: a method may make a new map for every client and round.
+        key = (assignment.architectures, tuple(slice_map.layout.shapes.items()) if slice_map else None)
         if key not in self._positions:
             network, architectures = self.method.network, assignment.architectures
             active = active_positions(network, architectures, self.chunk, self.device)
             passive = passive_positions(slice_map, active, self.chunk) if slice_map else active[:0]
             current_stream(self.device).finish()
-            # The map itself is kept so that its id stays its own.
-            self._positions[key] = (active, passive, slice_map)
-        return self._positions[key][:2]
+            self._positions[key] = (active, passive)
+        return self._positions[key]
 
     def forget_strangers(self) -> None:
         """Let go of architectures that training does not come back to; no pass may be under way."""
@@ -137,7 +137,7 @@ class Workshop:
         return {}
 
     @cached_property
-    def _positions(self) -> dict[tuple[tuple[Hashable, ...], int], tuple[Tensor, Tensor, object]]:
+    def _positions(self) -> dict[tuple[tuple[Hashable, ...], Hashable], tuple[Tensor, Tensor]]:
         return {}
 
 
