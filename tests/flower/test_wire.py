@@ -8,6 +8,7 @@ from flwr.app import Array, ArrayRecord, RecordDict
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Assignment, Client
 from fedfeast.flower import wire
+from fedfeast.methods import METHODS
 from fedfeast.networks import Level
 from fedfeast.randomness import named_generator
 from fedfeast.runs import load_recipe
@@ -23,7 +24,7 @@ def assign(method_name: str) -> tuple[Assignment, torch.Tensor, Any]:
     return assignment, flat, method
 
 
-@pytest.mark.parametrize("method_name", ["feast", "heterofl", "scalefl", "fiarse", "fedrolex", "superfednas"])
+@pytest.mark.parametrize("method_name", sorted(METHODS))
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_a_slice_arrives_as_it_was_sent(method_name: str, dtype: torch.dtype) -> None:
     assignment, flat, method = assign(method_name)
