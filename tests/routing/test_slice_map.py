@@ -3,7 +3,7 @@ import torch
 from fedfeast.networks import Architecture, ElasticResNet, Layout, SearchSpace
 from fedfeast.networks.normalisation import by_batch
 from fedfeast.randomness import named_generator
-from fedfeast.routing import SliceMap, envelope_of
+from fedfeast.routing import MaskedPositions, SliceMap, envelope_of
 from fedfeast.variants import Variant
 
 SOURCE = Layout.of({"conv": (3, 2, 1, 2), "bias": (4,)}, alignment=8)
@@ -52,3 +52,13 @@ def test_a_network_built_from_the_compact_slice_gives_the_same_logits() -> None:
         routed = network.forward(slices.layout.views(compact, shapes), images, architecture, by_batch)
         whole = network.forward(network.layout.views(flat, shapes), images, architecture, by_batch)
         assert torch.equal(routed[0], whole[0])
+
+
+def test_what_is_packed_is_unpacked() -> None:
+    layout = Layout.of({"w": (2, 3)}, alignment=4)
+    masked = MaskedPositions.of(layout, torch.tensor([True, False, True, True, False, False]))
+    local = masked.gather(torch.arange(1.0, 7.0))
+    assert masked.pack(local).tolist() == [1.0, 3.0, 4.0]
+    assert torch.equal(masked.unpack(masked.pack(local)), local)
+    leading = SliceMap.leading(layout, {"w": (1, 2)})
+    assert torch.equal(leading.unpack(leading.pack(local[:2])), local[:2])
