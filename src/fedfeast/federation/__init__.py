@@ -17,6 +17,7 @@ from fedfeast.federation.method import Method as Method
 from fedfeast.federation.parts import Parts as Parts
 from fedfeast.federation.privacy import Privacy as Privacy
 from fedfeast.federation.privacy import privatise as privatise
+from fedfeast.federation.privacy import require_accountant as require_accountant
 from fedfeast.federation.privacy import spent_epsilon as spent_epsilon
 from fedfeast.federation.records import Assignment as Assignment
 from fedfeast.federation.records import Client as Client

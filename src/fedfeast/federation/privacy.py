@@ -1,6 +1,7 @@
 """A client's update with bounded size and Gaussian noise, and what its updates reveal together."""
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import numpy as np
 import torch
@@ -51,13 +52,16 @@ def spent_epsilon(privacy: Privacy, participations: int) -> float:
     """Return epsilon at the mechanism's delta for one client after so many updates; nothing is claimed for sampling."""
     if participations == 0:
         return 0.0
-    try:
-        from dp_accounting import GaussianDpEvent
-        from dp_accounting.pld import PLDAccountant
-    except ImportError as error:
-        raise InvalidInput(
-            "[privacy] needs an accountant that is not installed: pip install 'fedfeast[privacy]'."
-        ) from error
+    require_accountant()
+    from dp_accounting import GaussianDpEvent
+    from dp_accounting.pld import PLDAccountant
+
     accountant = PLDAccountant()
     accountant.compose(GaussianDpEvent(privacy.noise_multiplier), participations)
     return float(accountant.get_epsilon(privacy.delta))
+
+
+def require_accountant() -> None:
+    """Refuse to go on without the accountant, an optional dependency."""
+    if find_spec("dp_accounting") is None:
+        raise InvalidInput("[privacy] needs an accountant that is not installed: pip install 'fedfeast[privacy]'.")

@@ -21,7 +21,18 @@ from fedfeast.engines import EagerEngine, GraphEngine, Precision
 from fedfeast.engines.graphs.workshop import has_fused_kernels
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Examiner
-from fedfeast.federation import Client, Engine, LocalSgd, Method, Parts
+from fedfeast.federation import (
+    Aggregation,
+    Client,
+    Engine,
+    Hostility,
+    LocalSgd,
+    Method,
+    Parts,
+    Privacy,
+    Treatment,
+    choose_hostile,
+)
 from fedfeast.methods import find_method
 from fedfeast.networks import ElasticResNet, ResNet, SearchSpace
 from fedfeast.population import (
@@ -69,6 +80,14 @@ class Federation:
             return EagerEngine(*parts, self.dtype, self.device)
         activations = torch.bfloat16 if precision_name(self.recipe, self.device) == "bfloat16" else self.dtype
         return GraphEngine(*parts, Precision(self.dtype, activations), self.device)
+
+    def treatment(self) -> Treatment:
+        """Return what is done to replies, before the first round."""
+        recipe, hostility = self.recipe, None
+        if recipe.hostile.share > 0:
+            liars = choose_hostile(self.participants, recipe.hostile.share, named_generator(recipe.seed, "hostile"))
+            hostility = Hostility(liars, recipe.hostile.enlargement)
+        return Treatment(Aggregation(**recipe.aggregation.model_dump()), build_privacy(recipe), hostility, recipe.seed)
 
     def initial_weights(self) -> torch.Tensor:
         """Draw the global vector a run starts from."""
@@ -270,6 +289,14 @@ def partition_pool(recipe: Recipe, population: Population, labels: np.ndarray) -
         alpha_data = alpha_data_from_effective(section.alpha_eff, len(labels), classes, population.num_clients)
     generator = named_generator(recipe.seed, "partition")
     return partition_by_budget(labels, shares, alpha_data, generator, min_shard=section.min_shard)
+
+
+def build_privacy(recipe: Recipe) -> Privacy | None:
+    """Return what clients do for their privacy, or None where the recipe asks for nothing."""
+    section = recipe.privacy
+    if section.clip_norm is None:
+        return None
+    return Privacy(section.clip_norm, section.noise_multiplier, section.delta)
 
 
 def build_mixing(recipe: Recipe) -> Mixing | None:

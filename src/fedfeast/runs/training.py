@@ -100,7 +100,7 @@ class _RoundTrainer:
 
     def __init__(self, federation: Federation, folder: RunFolder, ranks: Ranks) -> None:
         self._federation, self._folder, self._ranks = federation, folder, ranks
-        self._engine = federation.engine()
+        self._engine, self._treatment = federation.engine(), federation.treatment()
         if ranks.size > 1:
             self._engine = DistributedEngine(self._engine, ranks, federation.preparation)
         budgets = federation.population.budgets_macs
@@ -112,7 +112,8 @@ class _RoundTrainer:
         started, round_index = time.perf_counter(), state.finished_rounds
         rate = learning_rate(training.learning_rate, training.schedule, round_index, training.rounds)
         assignments, method_state = self._plan(state, round_index)
-        result = self._engine.run_round(state.flat, assignments, round_index, rate)
+        treatment = replace(self._treatment, history=state.norm_history)
+        result = self._engine.run_round(state.flat, assignments, round_index, rate, treatment)
         if not bool(torch.isfinite(result.flat).all()):
             raise InvalidInput(
                 f"training diverged in round {round_index + 1} (weights that are not finite): lower "
@@ -126,6 +127,8 @@ class _RoundTrainer:
             "payload_parameters": sum(assignment.slice_map.payload for assignment in assignments),
             "losses": dict(result.losses),
         }
+        if result.refusals:
+            row["refused"] = [{"client": one.client, "reason": one.reason} for one in result.refusals]
         if result.setup_seconds:
             row["setup_seconds"] = round(result.setup_seconds, 4)  # of the round's seconds
         best = state.best
@@ -135,7 +138,7 @@ class _RoundTrainer:
                 best = Best(round_index + 1, score, result.flat)
         row["seconds"] = round(time.perf_counter() - started, 4)
         metrics_bytes = self._folder.append_metrics(row) if self._ranks.leads else 0
-        return TrainingState(round_index + 1, result.flat, method_state, best, metrics_bytes), row
+        return TrainingState(round_index + 1, result.flat, method_state, best, metrics_bytes, result.history), row
 
     def _plan(self, state: TrainingState, round_index: int) -> tuple[list[Assignment], Any]:
         federation = self._federation
