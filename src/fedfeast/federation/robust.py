@@ -43,10 +43,14 @@ def clip_factors(norms: Sequence[float], bound: float) -> Tensor:
 def combine(changes: Tensor, weights: Tensor, factors: Tensor, options: Aggregation) -> Tensor:
     """Return one change per position of (clients, positions), NaN where a client has no say; 0 where nobody has.
 
-    Positions with fewer than three contributors take the weighted mean of the clipped changes under every rule.
+    Positions with fewer than three contributors take the clipped mean under every rule.
     """
     if options.rule in ("mean", "clipped-mean"):
         return _clipped_mean(changes, weights, factors)
+    # Choice: every robust rule works on clipped changes. A small cohort often holds more liars than their share, and
+    # few clients reach the outer positions; where liars pass the middle, the bound is left (docs/decisions/020).
+    changes = changes * factors.unsqueeze(1).to(changes.dtype)
+    factors = torch.ones_like(factors)
     count = (~changes.isnan()).sum(dim=0)
     few = count < LEAST_CONTRIBUTORS
     combined = torch.empty(len(count), dtype=torch.float64)
