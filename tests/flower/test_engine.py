@@ -1,22 +1,29 @@
+import json
 import logging
 from collections.abc import Callable
-from pathlib import Path
+from math import inf
+from typing import Any
 
 import pytest
 import torch
 from flwr.app import ArrayRecord, Message, RecordDict
 
-from fedfeast.federation import TooFewAnswers
+from fedfeast.federation import Engine, Privacy, spent_epsilon
 from fedfeast.flower import engine as engine_module
-from fedfeast.flower.engine import FleetEngine, FleetWorkforce
+from fedfeast.flower.engine import FleetWorkforce
 from fedfeast.flower.fleet import Fleet
-from fedfeast.flower.wire import to_array
+from fedfeast.flower.wire import from_json, to_array, to_json
 from fedfeast.methods import METHODS
-from fedfeast.runs import Run
+from fedfeast.randomness import named_generator
+from fedfeast.runs import Run, load_recipe
+from fedfeast.runs.assembly import Federation, assemble
 
 from .conftest import SMALL, LocalGrid, error_reply
 
 MakeFleet = Callable[..., Fleet]
+RULES = {f"a {rule}": [f"aggregation.rule={rule}"] for rule in ("clipped-mean", "trimmed-mean", "median")}
+CASES = {method: [f"method.name={method}"] for method in METHODS} | RULES
+CASES["fiarse"].append("method.num_points=3")
 
 
 @pytest.fixture(autouse=True)
@@ -37,35 +44,32 @@ def weights(run: Run) -> torch.Tensor:
     return state.flat
 
 
-def spoil(values: Callable[[torch.Tensor], torch.Tensor], node: int = 10) -> Callable[[Message, Message], Message]:
-    """Return a meddler that changes what one node sends back."""
-
-    def meddle(message: Message, reply: Message) -> Message:
-        if message.metadata.message_type == "train" and message.metadata.dst_node_id == node:
-            array = reply.content.array_records["weights"]["values"]
-            spoiled = values(torch.frombuffer(bytearray(array.data), dtype=torch.float64))
-            records = {**reply.content.config_records, "weights": ArrayRecord({"values": to_array(spoiled)})}
-            return Message(RecordDict(records), reply_to=message)  # type: ignore[arg-type]
-        return reply
-
-    return meddle
-
-
-@pytest.mark.parametrize("method", sorted(METHODS))
-def test_the_fleet_is_an_engine_like_the_eager_one(
-    grid: LocalGrid, make_fleet: MakeFleet, tmp_path: Path, method: str
-) -> None:
-    settings = [f"method.name={method}", *(["method.num_points=3"] if method == "fiarse" else [])]
-    run = train(make_fleet(grid, *settings))
-    simulated = Run.create("digits", tmp_path / "simulated", [*SMALL, *settings]).train()
-    torch.testing.assert_close(weights(run), weights(simulated), rtol=0, atol=1e-9)
-    assert run.population_score == simulated.population_score
-    assert bytes_sent(grid) == 8 * sum(row["payload_parameters"] for row in run.folder.metrics())
+def two_rounds(federation: Federation, engine: Engine) -> tuple[torch.Tensor, int]:
+    """Run two rounds with everybody; return the global vector and how many values clients were to be sent."""
+    method, flat, state = federation.method, federation.initial_weights(), federation.method.initial_state()
+    treatment, payload = federation.treatment(), 0
+    for index in range(2):
+        generator = named_generator(0, "plan", index)
+        assignments, state = method.plan_round(state, flat, federation.clients, index, generator)
+        payload += sum(assignment.slice_map.payload for assignment in assignments)
+        flat = engine.run_round(flat, assignments, index, 0.05, treatment).flat
+    return flat, payload
 
 
 def bytes_sent(grid: LocalGrid) -> int:
     sent = [m.content.array_records["weights"] for m in grid.pushed if m.metadata.message_type == "train"]
     return sum(len(array.data) for record in sent for array in record.values())
+
+
+@pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
+def test_the_fleet_is_an_engine_like_the_eager_one(grid: LocalGrid, make_fleet: MakeFleet, settings: list[str]) -> None:
+    fleet = make_fleet(grid, *settings)
+    fleet.gather(0)
+    federation = Run.open(fleet.folder.path).federation
+    over_the_wire, payload = two_rounds(federation, FleetWorkforce(fleet).engine(federation))
+    simulated = assemble(load_recipe("digits", [*SMALL, *settings]))
+    torch.testing.assert_close(over_the_wire, two_rounds(simulated, simulated.engine())[0], rtol=0, atol=1e-9)
+    assert bytes_sent(grid) == 8 * payload
 
 
 def test_half_the_bytes_in_bfloat16(grid: LocalGrid, make_fleet: MakeFleet) -> None:
@@ -74,28 +78,71 @@ def test_half_the_bytes_in_bfloat16(grid: LocalGrid, make_fleet: MakeFleet) -> N
     assert run.population_score > 0.2
 
 
-@pytest.mark.parametrize(
-    ("values", "reason"),
-    [
-        (lambda values: values.fill_(torch.nan), "values that are not finite"),
-        (lambda values: values[1:], "instead of float64 of shape"),
-        (lambda values: values.float(), "float32 of shape"),
-    ],
-)
-def test_a_spoiled_answer_is_left_out_with_its_reason(
-    grid: LocalGrid,
-    make_fleet: MakeFleet,
-    caplog: pytest.LogCaptureFixture,
-    values: Callable[[torch.Tensor], torch.Tensor],
-    reason: str,
+def spoil(message: Message, reply: Message) -> Message:
+    """Change what one node sends back, in another way every round."""
+    about = message.metadata
+    if (about.message_type, about.dst_node_id) != ("train", 10):
+        return reply
+    number = int(about.group_id)
+    array = reply.content.array_records["weights"]["values"]
+    values = torch.frombuffer(bytearray(array.data), dtype=torch.float64)
+    report: dict[str, Any] = from_json(reply.content, "report")
+    arrays = {"values": {1: values * torch.nan, 2: values[1:], 3: values.float(), 4: 100 * values}.get(number, values)}
+    lies: dict[int, dict[str, Any]] = {5: {"num_examples": 10**6}, 6: {"losses": {"student": [inf, 1]}}}
+    report |= lies.get(number, {})
+    records = {} if number == 7 else {"weights": ArrayRecord({name: to_array(one) for name, one in arrays.items()})}
+    return Message(RecordDict({"report": to_json(report), **records}), reply_to=message)
+
+
+def test_a_spoiled_answer_is_refused_with_name_and_reason_and_the_round_goes_on(
+    grid: LocalGrid, make_fleet: MakeFleet, caplog: pytest.LogCaptureFixture
 ) -> None:
-    grid.meddle = spoil(values)
-    run = train(make_fleet(grid))
-    for row in run.folder.metrics():
+    grid.meddle = spoil
+    run = train(make_fleet(grid, "training.rounds=7", "evaluation.every_rounds=7", "fleet.least_clients=2"))
+    reasons = [
+        "values are not finite",
+        "tensor values has shape",
+        "tensor values is of float32 in place of float64",
+        "above the bound of",
+        "it claims 1000000 examples",
+        "losses or steps that cannot be",
+        "it has no weights",
+    ]
+    for row, reason in zip(run.folder.metrics(), reasons, strict=True):
         assert row["answered"] == [1, 2]
-        assert reason in row["failed"]["client-000"]
-    assert "round 1 goes on without client-000" in caplog.text
+        (refused,) = row["refused"]
+        assert refused["client"] == "client-000"
+        assert reason in refused["reason"]
+        assert f"the reply of client client-000 was refused: {refused['reason']}" in caplog.text
+    assert run.summary["refused_replies"] == {"count": 7, "by_client": {"client-000": 7}}
     assert bool(torch.isfinite(weights(run)).all())
+
+
+def test_private_updates_are_made_on_the_node_and_every_one_asked_for_counts(
+    grid: LocalGrid, make_fleet: MakeFleet
+) -> None:
+    trained = []
+
+    def fail_once(message: Message, reply: Message) -> Message:
+        if message.metadata.message_type == "train":
+            trained.append(1)
+            report = from_json(reply.content, "report")
+            assert report["losses"] == {}  # they would be told without noise
+            return error_reply(message) if len(trained) <= 3 else reply
+        return reply
+
+    grid.meddle = fail_once
+    run = train(make_fleet(grid, "privacy.clip_norm=0.01", "privacy.noise_multiplier=3"))
+    spent = run.summary["privacy"]
+    assert spent["participations"] == 3  # two rounds, one of them asked for twice
+    assert spent["epsilon"] == pytest.approx(spent_epsilon(Privacy(0.01, 3.0), 3))
+    asked = [json.loads(line) for line in (run.folder.path / "released.jsonl").read_text().splitlines()]
+    assert [one["round"] for one in asked] == [1, 1, 2]
+    state, _ = run.folder.checkpoints.load_latest()
+    assert state is not None
+    # Norms of changes are those of the noise, 3 x 2C on every position.
+    deviation = state.norm_history.medians[0] / (run.folder.metrics()[0]["payload_parameters"] / 3) ** 0.5
+    assert 0.3 * 0.06 < deviation < 3 * 0.06
 
 
 def test_a_late_answer_is_dropped_and_the_node_is_left_alone_until_then(
@@ -135,22 +182,3 @@ def test_too_few_answers_and_the_round_is_tried_again(
     assert run.folder.metrics()[0]["attempts"] == 2
     assert run.folder.metrics()[0]["answered"] == [0, 1, 2]
     assert "round 1 has 1 of the 2 answers it needs and is tried again" in caplog.text
-
-
-def test_a_check_of_ones_own_decides(grid: LocalGrid, make_fleet: MakeFleet) -> None:
-    fleet = make_fleet(grid)
-    fleet.gather(0)
-    federation = Run.open(fleet.folder.path).federation
-    seen = []
-
-    def check(assignment: object, sent: torch.Tensor, answer: engine_module.Answer) -> str:
-        seen.append((len(sent), len(answer.weights), answer.num_examples))
-        return "no"
-
-    engine = FleetEngine(federation.method, fleet, federation.dtype, check)
-    flat = federation.initial_weights()
-    assignments, _ = federation.method.plan_round({}, flat, federation.clients, 0, None)  # type: ignore[arg-type]
-    with pytest.raises(TooFewAnswers):
-        engine.collect(flat, assignments, 0, 0.1)
-    assert [one[2] for one in seen] == [client.num_examples for client in federation.clients]
-    assert all(sent == received for sent, received, _ in seen)

@@ -181,3 +181,13 @@ def test_what_was_not_sent_is_not_added_whatever_the_client_holds_there() -> Non
     assert sums.tolist() == [2.0, 0.0, 6.0]
     assert written.tolist() == [1.0, 8.0, 3.0]
     assert slices.pack(held).tolist() == [1.0, 3.0]
+
+
+def test_what_is_packed_is_unpacked() -> None:
+    layout = Layout.of({"w": (2, 3)}, alignment=4)
+    masked = MaskedPositions.of(layout, torch.tensor([True, False, True, True, False, False]))
+    local = masked.gather(torch.arange(1.0, 7.0))
+    assert masked.pack(local).tolist() == [1.0, 3.0, 4.0]
+    assert torch.equal(masked.unpack(masked.pack(local)), local)
+    leading = SliceMap.leading(layout, {"w": (1, 2)})
+    assert torch.equal(leading.unpack(leading.pack(local[:2])), local[:2])

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedfeast.engines import EagerEngine
 from fedfeast.errors import InvalidInput
-from fedfeast.federation import Assignment, Collected, Engine, TooFewAnswers
+from fedfeast.federation import PLAIN, Assignment, Collected, Engine, TooFewAnswers, Treatment
 from fedfeast.runs import Interrupted, Run
 from fedfeast.runs.assembly import Federation
 from fedfeast.runs.training import Silent, learning_rate
@@ -127,12 +127,17 @@ class FailingOnce(Engine):
         self.method, self._inner, self._tried = inner.method, inner, set[int]()
 
     def collect(
-        self, flat: Tensor, assignments: Sequence[Assignment], round_index: int, learning_rate: float
+        self,
+        flat: Tensor,
+        assignments: Sequence[Assignment],
+        round_index: int,
+        learning_rate: float,
+        treatment: Treatment = PLAIN,
     ) -> Collected:
         if round_index not in self._tried:
             self._tried.add(round_index)
             raise TooFewAnswers
-        collected = self._inner.collect(flat, assignments, round_index, learning_rate)
+        collected = self._inner.collect(flat, assignments, round_index, learning_rate, treatment)
         return replace(collected, notes={"answered": [assignment.client.index for assignment in assignments]})
 
 

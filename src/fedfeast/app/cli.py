@@ -120,6 +120,32 @@ def plan(
 
 
 @app.command()
+def measure(
+    recipe: RecipeArgument = "digits",
+    target_ms: Annotated[
+        float | None, typer.Option("--target-ms", help="A latency per image; the budget that keeps it is suggested.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Threads to time with; the recipe's, or torch's, without it.")
+    ] = None,
+    variants: Annotated[int, typer.Option(help="How many sizes to time, from the smallest to the largest.")] = 5,
+    settings: SettingsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure what this device can afford: latency of a few sizes, MACs a second, memory, a budget. Needs no data."""
+    from fedfeast.app.measure_tables import print_measured
+    from fedfeast.runs.measuring import measure_device
+
+    console = _console(as_json)
+    with console.status("measuring"):
+        measured = measure_device(recipe, settings or [], target_ms, threads, variants)
+    if as_json:
+        print(json.dumps(measured, indent=2))
+    else:
+        print_measured(measured, console)
+
+
+@app.command()
 def methods(
     recipe: Annotated[
         str, typer.Option(help="The recipe whose networks the operating points are of.")

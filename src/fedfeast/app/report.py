@@ -8,6 +8,7 @@ import numpy as np
 
 from fedfeast.app.pages import Pictures, write_page
 from fedfeast.app.pictures import clients_figure, coverage_figure, curve_figure, history_figure, label_of
+from fedfeast.app.tables import treatment_facts
 from fedfeast.errors import InvalidInput
 from fedfeast.methods.served_variants import format_macs
 from fedfeast.runs import Run
@@ -137,6 +138,7 @@ def _tiles(run: Run) -> list[dict[str, str]]:
             ("best validated round", str(summary["best_round"])),
             *tiles,
         ]
+        tiles += treatment_facts(summary)
     return [{"label": label, "value": value} for label, value in tiles]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -55,8 +56,28 @@ def print_summary(run: Run, picture: Path, wins: ClientWins | None, console: Con
         f"data               {shares['smallest_shard']} to {shares['largest_shard']} examples a client, "
         f"shares {_correlation(shares)}; {shares['moved_examples']} examples moved"
     )
+    lines += [f"{label:<19}{value}" for label, value in treatment_facts(summary)]
     if wins is not None:
         lines.append(f"client wins        {wins.wins} better, {wins.ties} equal, {wins.losses} worse")
     lines.append(f"picture            {picture}")
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def treatment_facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what a run says of refused replies, liars and privacy; nothing where all of it is off."""
+    facts = []
+    if "hostile_share" in summary:
+        facts.append(("hostile clients", f"{100 * summary['hostile_share']:.0f} %"))
+    if "refused_replies" in summary:
+        refused = summary["refused_replies"]
+        facts.append(("refused replies", f"{refused['count']} from {len(refused['by_client'])} clients"))
+    if "privacy" in summary:
+        spent = summary["privacy"]
+        facts.append(
+            (
+                "privacy",
+                f"epsilon {spent['epsilon']:.3g} at delta {spent['delta']:g}, {spent['participations']} updates",
+            )
+        )
+    return facts

@@ -1,6 +1,7 @@
 """Several processes or GPUs: each rank trains a share of the cohort, and one sum brings the answers together."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -8,7 +9,17 @@ from fedfeast.data import Preparation
 from fedfeast.data.batches import count_steps
 from fedfeast.engines.ranks import Ranks
 from fedfeast.evaluation import Curve, CurvePoint, Examiner
-from fedfeast.federation import Assignment, Collected, Engine, Method, OperatingPoint
+from fedfeast.federation import (
+    PLAIN,
+    Accumulator,
+    Assignment,
+    Collected,
+    Engine,
+    Method,
+    OperatingPoint,
+    SpooledAnswers,
+    Treatment,
+)
 
 PASS_MACS = 30e6  # what a pass costs beside its arithmetic, as MACs of a CPU core; counts for small networks alone
 
@@ -20,21 +31,33 @@ class DistributedEngine(Engine):
         self.method, self._inner, self._ranks, self._preparation = inner.method, inner, ranks, preparation
 
     def collect(
-        self, flat: Tensor, assignments: Sequence[Assignment], round_index: int, learning_rate: float
+        self,
+        flat: Tensor,
+        assignments: Sequence[Assignment],
+        round_index: int,
+        learning_rate: float,
+        treatment: Treatment = PLAIN,
     ) -> Collected:
         """Train this rank's share of the assignments, then add up the answers of all ranks."""
         shares = share_out([self._expected_work(assignment) for assignment in assignments], self._ranks.size)
         own = [assignments[position] for position in shares[self._ranks.rank]]
-        collected = self._inner.collect(flat, own, round_index, learning_rate)
-        self._ranks.add_up_(collected.answers.totals)
-        parts = self._ranks.gather((collected.num_steps, dict(collected.losses), collected.setup_seconds))
+        treatment = replace(treatment, cohort_size=len(assignments))
+        collected = self._inner.collect(flat, own, round_index, learning_rate, treatment)
+        answers = collected.answers
+        if isinstance(answers, Accumulator):
+            self._ranks.add_up_(answers.totals)
+        elif isinstance(answers, SpooledAnswers):
+            answers = answers.shared(self._ranks.gather)
+        facts = (collected.num_steps, dict(collected.losses), collected.setup_seconds)
+        parts = self._ranks.gather((*facts, list(collected.norms), list(collected.refusals)))
         losses: dict[str, tuple[float, int]] = {}
-        for _, part, _ in parts:
+        for _, part, *_ in parts:
             for role, (total, count) in part.items():
                 earlier_total, earlier_count = losses.get(role, (0.0, 0))
                 losses[role] = (earlier_total + total, earlier_count + count)
         num_steps, setup_seconds = sum(part[0] for part in parts), max(part[2] for part in parts)
-        return Collected(collected.answers, num_steps, losses, setup_seconds)
+        norms, refusals = [one for part in parts for one in part[3]], [one for part in parts for one in part[4]]
+        return Collected(answers, num_steps, losses, setup_seconds, norms, refusals)
 
     def _expected_work(self, assignment: Assignment) -> float:
         """Return the work to expect of a client's round, in forward MACs."""

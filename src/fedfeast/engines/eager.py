@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedfeast.data import Batch, Examples, Preparation, ShardedExamples, draw_local_plan, make_batches
-from fedfeast.federation import Accumulator, Assignment, Collected, Constants, Engine, LocalSgd, Method
+from fedfeast.federation import PLAIN, Assignment, Collected, Constants, Engine, LocalSgd, Method, Treatment
 from fedfeast.networks import Layout
 from fedfeast.networks.normalisation import by_batch
 from fedfeast.randomness import named_generator
@@ -151,10 +151,15 @@ class EagerEngine(Engine):
         self._slot = ClientSlot(method, dtype, self._device)
 
     def collect(
-        self, flat: Tensor, assignments: Sequence[Assignment], round_index: int, learning_rate: float
+        self,
+        flat: Tensor,
+        assignments: Sequence[Assignment],
+        round_index: int,
+        learning_rate: float,
+        treatment: Treatment = PLAIN,
     ) -> Collected:
-        """Train every assignment from the same global vector and add up the answers."""
-        answers = Accumulator(flat.numel(), self._device)
+        """Train every assignment from the same global vector and take the answers in."""
+        intake = treatment.intake(flat, len(assignments))
         losses: RoleLosses = defaultdict(list)
         num_steps = 0
         this = LocalRound(self._preparation, self._sgd, self._seed, round_index, learning_rate, self._dtype)
@@ -162,9 +167,11 @@ class EagerEngine(Engine):
             examples = self._examples.of_client(assignment.client.index)
             sent = assignment.slice_map.gather(flat)
             client_losses, steps = train_locally(self.method, assignment, sent, examples, self._slot, this)
-            counted = self.method.counted(assignment, sent, self._slot.weights)
-            answers.add(assignment.slice_map, self._slot.weights, assignment.weight, counted)
+            returned = treatment.reply(assignment, round_index, sent, self._slot.weights)
+            counted = self.method.counted(assignment, sent, returned)
+            intake.take(assignment, sent, returned, counted)
             num_steps += steps
             for role, values in client_losses.items():
                 losses[role].extend(values)
-        return Collected(answers, num_steps, add_up_losses(losses))
+        totals = add_up_losses(losses)
+        return Collected(intake.answers, num_steps, totals, norms=intake.norms, refusals=intake.refusals)

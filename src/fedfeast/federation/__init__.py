@@ -1,16 +1,25 @@
 """What a round is, for any method."""
 
 from fedfeast.federation.aggregation import Accumulator as Accumulator
+from fedfeast.federation.aggregation import Answers as Answers
 from fedfeast.federation.cohort import sample_cohort as sample_cohort
+from fedfeast.federation.engine import PLAIN as PLAIN
 from fedfeast.federation.engine import Collected as Collected
 from fedfeast.federation.engine import Engine as Engine
 from fedfeast.federation.engine import RoundResult as RoundResult
 from fedfeast.federation.engine import TooFewAnswers as TooFewAnswers
+from fedfeast.federation.hostility import Hostility as Hostility
+from fedfeast.federation.hostility import choose_hostile as choose_hostile
+from fedfeast.federation.intake import Intake as Intake
 from fedfeast.federation.local_sgd import LocalSgd as LocalSgd
 from fedfeast.federation.losses import mixed_cross_entropy as mixed_cross_entropy
 from fedfeast.federation.losses import soft_cross_entropy as soft_cross_entropy
 from fedfeast.federation.method import Method as Method
 from fedfeast.federation.parts import Parts as Parts
+from fedfeast.federation.privacy import Privacy as Privacy
+from fedfeast.federation.privacy import privatise as privatise
+from fedfeast.federation.privacy import require_accountant as require_accountant
+from fedfeast.federation.privacy import spent_epsilon as spent_epsilon
 from fedfeast.federation.records import Assignment as Assignment
 from fedfeast.federation.records import Client as Client
 from fedfeast.federation.records import Constants as Constants
@@ -18,3 +27,9 @@ from fedfeast.federation.records import Deployed as Deployed
 from fedfeast.federation.records import OperatingPoint as OperatingPoint
 from fedfeast.federation.records import Pass as Pass
 from fedfeast.federation.records import State as State
+from fedfeast.federation.replies import NormHistory as NormHistory
+from fedfeast.federation.replies import Refusal as Refusal
+from fedfeast.federation.replies import find_form_fault as find_form_fault
+from fedfeast.federation.robust import Aggregation as Aggregation
+from fedfeast.federation.robust import SpooledAnswers as SpooledAnswers
+from fedfeast.federation.treatment import Treatment as Treatment

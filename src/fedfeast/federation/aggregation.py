@@ -1,9 +1,19 @@
 """Position-wise weighted aggregation of unequal slices (Sec. 3.3, Eq. 7)."""
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
 from fedfeast.routing import SliceMap
+
+
+class Answers(Protocol):
+    """What a cohort answered, to be merged into the global vector."""
+
+    def mean(self, previous: Tensor) -> Tensor:
+        """Return the merged value where somebody answered, else the previous value bit for bit."""
+        ...
 
 
 class Accumulator:

@@ -7,9 +7,13 @@ from typing import Any
 
 from torch import Tensor
 
-from fedfeast.federation.aggregation import Accumulator
+from fedfeast.federation.aggregation import Answers
 from fedfeast.federation.method import Method
 from fedfeast.federation.records import Assignment
+from fedfeast.federation.replies import NormHistory, Refusal
+from fedfeast.federation.treatment import Treatment
+
+PLAIN = Treatment()
 
 
 class TooFewAnswers(Exception):
@@ -20,10 +24,12 @@ class TooFewAnswers(Exception):
 class Collected:
     """What a cohort, or a share of it, sent back; shares add up."""
 
-    answers: Accumulator
+    answers: Answers
     num_steps: int
     losses: Mapping[str, tuple[float, int]]  # role -> sum over all passes, and how many there were
     setup_seconds: float = 0.0  # spent on what later rounds are spared: compiling, capturing
+    norms: Sequence[float] = ()  # of accepted changes, where they are looked at
+    refusals: Sequence[Refusal] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)  # for the round's line of metrics
 
 
@@ -35,6 +41,8 @@ class RoundResult:
     num_steps: int
     losses: Mapping[str, float]  # role -> mean over all passes of the round
     setup_seconds: float = 0.0
+    history: NormHistory = field(default_factory=NormHistory)
+    refusals: Sequence[Refusal] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -45,15 +53,33 @@ class Engine(ABC):
 
     @abstractmethod
     def collect(
-        self, flat: Tensor, assignments: Sequence[Assignment], round_index: int, learning_rate: float
+        self,
+        flat: Tensor,
+        assignments: Sequence[Assignment],
+        round_index: int,
+        learning_rate: float,
+        treatment: Treatment = PLAIN,
     ) -> Collected:
-        """Train every assignment from the same global vector and add up the answers."""
+        """Train every assignment from the same global vector and take the answers in."""
 
     def run_round(
-        self, flat: Tensor, assignments: Sequence[Assignment], round_index: int, learning_rate: float
+        self,
+        flat: Tensor,
+        assignments: Sequence[Assignment],
+        round_index: int,
+        learning_rate: float,
+        treatment: Treatment = PLAIN,
     ) -> RoundResult:
         """Train every assignment from the same global vector and merge the answers."""
-        collected = self.collect(flat, assignments, round_index, learning_rate)
+        collected = self.collect(flat, assignments, round_index, learning_rate, treatment)
         losses = {role: total / count for role, (total, count) in sorted(collected.losses.items())}
         merged = self.method.merge(flat, collected.answers)
-        return RoundResult(merged, collected.num_steps, losses, collected.setup_seconds, collected.notes)
+        return RoundResult(
+            merged,
+            collected.num_steps,
+            losses,
+            collected.setup_seconds,
+            treatment.history.after(collected.norms),
+            tuple(collected.refusals),
+            collected.notes,
+        )

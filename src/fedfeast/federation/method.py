@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from fedfeast.data import Batch
-from fedfeast.federation.aggregation import Accumulator
+from fedfeast.federation.aggregation import Answers
 from fedfeast.federation.local_sgd import LocalSgd
 from fedfeast.federation.parts import Parts
 from fedfeast.federation.records import Assignment, Client, Constants, Deployed, OperatingPoint, Pass, State
@@ -108,7 +108,7 @@ class Method(ABC):
         """Return the architectures that training comes back to; others may occur, and are not prepared for."""
         return tuple(dict.fromkeys(point.architecture for point in self.operating_points()))
 
-    def merge(self, flat: Tensor, answers: Accumulator) -> Tensor:
+    def merge(self, flat: Tensor, answers: Answers) -> Tensor:
         """Return the global vector after the round."""
         return answers.mean(flat)
 

@@ -4,12 +4,14 @@ import os
 from importlib.metadata import version
 from typing import Any
 
+import numpy as np
 import torch
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedfeast.engines.eager import ClientSlot, LocalRound, add_up_losses, train_locally
 from fedfeast.errors import InvalidInput
+from fedfeast.federation import privatise
 from fedfeast.flower.node import own_space, read_node
 from fedfeast.flower.terms import Terms, space_of
 from fedfeast.flower.wire import (
@@ -21,7 +23,7 @@ from fedfeast.flower.wire import (
     unpack_slice,
     wire_dtype,
 )
-from fedfeast.runs.assembly import build_method, build_preparation, build_sgd, choose_device
+from fedfeast.runs.assembly import build_method, build_preparation, build_privacy, build_sgd, choose_device
 from fedfeast.runs.recipe import Recipe
 
 
@@ -65,9 +67,9 @@ def _train(content: RecordDict, context: Context) -> RecordDict:
     torch.set_num_threads(_threads(recipe, context))
     device, dtype = choose_device(recipe), torch.float64 if recipe.engine.precision == "float64" else torch.float32
     assignment = unpack_assignment(order["assignment"], content.array_records["assignment"], method.network.layout)
-    wire = wire_dtype(recipe.fleet.wire, dtype)
-    received = unpack_slice(assignment.slice_map, content.array_records["weights"], wire, dtype)
-    slot = ClientSlot(method, dtype, device, assignment.slice_map.layout.size)
+    slices, wire = assignment.slice_map, wire_dtype(recipe.fleet.wire, dtype)
+    received = unpack_slice(slices, content.array_records["weights"], wire, dtype)
+    slot = ClientSlot(method, dtype, device, slices.layout.size)
     this = LocalRound(
         build_preparation(recipe, terms.normalisation),
         build_sgd(recipe, method),
@@ -78,8 +80,12 @@ def _train(content: RecordDict, context: Context) -> RecordDict:
     )
     losses, num_steps = train_locally(method, assignment, received, node.examples.to(device), slot, this)
     report = {"num_examples": len(node.examples), "num_steps": num_steps, "losses": add_up_losses(losses)}
-    weights = pack_slice(assignment.slice_map, slot.weights.cpu(), wire)
-    return RecordDict({"report": to_json(report), "weights": weights})
+    returned, privacy = slot.weights.cpu(), build_privacy(recipe)
+    if privacy is not None:
+        # The noise comes from the operating system, and losses are left out: they would be told without any.
+        noisy = privatise(slices.pack(received), slices.pack(returned), privacy, np.random.default_rng())
+        returned, report["losses"] = slices.unpack(noisy), {}
+    return RecordDict({"report": to_json(report), "weights": pack_slice(slices, returned, wire)})
 
 
 def _threads(recipe: Recipe, context: Context) -> int:

@@ -21,6 +21,8 @@ from fedfeast.runs.assembly import build_method, split_data
 from fedfeast.runs.recipe import Recipe, load_recipe, parse_recipe
 
 LOG = logging.getLogger("fedfeast.fleet")
+# Choice: wide enough for honest clients with unequal data (docs/decisions/020); inf refuses no norm.
+REFUSE_MULTIPLE = 10.0
 
 
 class LoggedProgress:
@@ -38,10 +40,10 @@ class LoggedProgress:
 
     def on_round(self, row: dict[str, Any]) -> None:
         """Say what a round brought."""
-        losses = " ".join(f"{role} {loss:.3f}" for role, loss in row["losses"].items())
+        losses = "".join(f", {role} loss {loss:.3f}" for role, loss in row["losses"].items())
         score = f", validation {100 * row['validation_score']:.1f} %" if "validation_score" in row else ""
         LOG.info(
-            "round %d/%d: %d of %d answered in %.1f s, loss %s%s",
+            "round %d/%d: %d of %d answered in %.1f s%s%s",
             row["round"],
             self._rounds,
             len(row["answered"]),
@@ -58,8 +60,14 @@ class LoggedProgress:
 
 
 def fleet_recipe(base: Recipe) -> Recipe:
-    """Return the recipe of the run: its clients are the fleet's, and every finished round is saved."""
+    """Return the recipe of the run: its clients are the fleet's, every finished round is saved, gross norms refused."""
+    if base.hostile.share > 0:
+        raise InvalidInput(
+            f"hostile.share = {base.hostile.share}: only simulated clients lie on demand; leave it out on a fleet."
+        )
     settings = {"population.source": "fleet", "population.file": "none", "checkpoint.every_rounds": 1}
+    if base.aggregation.refuse_multiple is None:
+        settings["aggregation.refuse_multiple"] = REFUSE_MULTIPLE
     return parse_recipe(base.to_toml(), base.name, settings, base.data.facts)
 
 
@@ -101,16 +109,17 @@ def build_server_app() -> ServerApp:
 
 @contextmanager
 def _logging_to(path: Path) -> Iterator[None]:
-    """Write the fleet's log to standard output and to a file of the run folder while the block runs."""
+    """Write what fedfeast logs to standard output and to a file of the run folder while the block runs."""
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stdout), logging.FileHandler(path)]
-    LOG.setLevel(logging.INFO)
-    LOG.propagate = False
+    log = logging.getLogger("fedfeast")
+    log.setLevel(logging.INFO)
+    log.propagate = False
     for handler in handlers:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
-        LOG.addHandler(handler)
+        log.addHandler(handler)
     try:
         yield
     finally:
         for handler in handlers:
-            LOG.removeHandler(handler)
+            log.removeHandler(handler)
             handler.close()

@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor
 
 from fedfeast.errors import InvalidInput
-from fedfeast.federation import Assignment, Client
+from fedfeast.federation import Assignment, Client, find_form_fault
 from fedfeast.networks import Architecture, Layout, Level
 from fedfeast.routing import ChosenSlices, MaskedPositions, SliceMap
 
@@ -61,18 +61,11 @@ def pack_slice(slice_map: SliceMap, local: Tensor, dtype: torch.dtype) -> ArrayR
 
 def unpack_slice(slice_map: SliceMap, record: ArrayRecord, wire: torch.dtype, dtype: torch.dtype) -> Tensor:
     """Return a client's vector; anything but one value per routed position in the agreed precision is refused."""
-    if list(record) != ["values"]:
-        raise Unreadable(f"arrays named {', '.join(sorted(record)) or 'nothing'} instead of values")
-    array = record["values"]
-    expected = (str(wire).removeprefix("torch."), (slice_map.payload,))
-    if (array.dtype, tuple(array.shape)) != expected:
-        raise Unreadable(f"{array.dtype} of shape {tuple(array.shape)} instead of {expected[0]} of shape {expected[1]}")
-    values = from_array(array).to(dtype)
-    if not isinstance(slice_map, MaskedPositions):
-        return values
-    local = torch.zeros(slice_map.layout.size, dtype=dtype)
-    local[slice_map.mask.cpu()] = values
-    return local
+    received = {name: from_array(array) for name, array in record.items()}
+    fault = find_form_fault({"values": torch.empty(slice_map.payload, dtype=wire, device="meta")}, received)
+    if fault is not None:
+        raise Unreadable(fault)
+    return slice_map.unpack(received["values"].to(dtype))
 
 
 def wire_dtype(wire: str, weights: torch.dtype) -> torch.dtype:

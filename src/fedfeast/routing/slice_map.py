@@ -61,6 +61,10 @@ class SliceMap:
         """Return what is sent of a client's vector: one value per position of the index, in its order."""
         return local
 
+    def unpack(self, packed: Tensor) -> Tensor:
+        """Return the client's vector, given what was sent of it."""
+        return packed
+
     def _pairs(self, flat: Tensor, local: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         routed = self.source.views(flat, self.layout.shapes)
         return zip(routed.values(), self.layout.views(local).values(), strict=True)
@@ -156,6 +160,12 @@ class MaskedPositions(SliceMap):
     def pack(self, local: Tensor) -> Tensor:
         """Return what is sent of a client's vector: one value per position of the index, in its order."""
         return local[self._mask_for(local)]
+
+    def unpack(self, packed: Tensor) -> Tensor:
+        """Return the client's vector, given what was sent of it; zero where nothing was."""
+        local = packed.new_zeros(self.layout.size)
+        local[self._mask_for(packed)] = packed
+        return local
 
     def _mask_for(self, values: Tensor) -> Tensor:
         return self.mask.to(values.device)

@@ -24,7 +24,18 @@ from fedfeast.engines import EagerEngine, GraphEngine, Precision
 from fedfeast.engines.graphs.workshop import has_fused_kernels
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Examiner
-from fedfeast.federation import Client, Engine, LocalSgd, Method, Parts
+from fedfeast.federation import (
+    Aggregation,
+    Client,
+    Engine,
+    Hostility,
+    LocalSgd,
+    Method,
+    Parts,
+    Privacy,
+    Treatment,
+    choose_hostile,
+)
 from fedfeast.methods import find_method
 from fedfeast.networks import ElasticResNet, ResNet, SearchSpace
 from fedfeast.population import (
@@ -85,6 +96,14 @@ class Federation:
             clients=roster.clients,
             participants=participants,
         )
+
+    def treatment(self) -> Treatment:
+        """Return what is done to replies, before the first round."""
+        recipe, hostility = self.recipe, None
+        if recipe.hostile.share > 0:
+            liars = choose_hostile(self.participants, recipe.hostile.share, named_generator(recipe.seed, "hostile"))
+            hostility = Hostility(liars, recipe.hostile.enlargement)
+        return Treatment(Aggregation(**recipe.aggregation.model_dump()), build_privacy(recipe), hostility, recipe.seed)
 
     def initial_weights(self) -> torch.Tensor:
         """Draw the global vector a run starts from."""
@@ -331,6 +350,14 @@ def partition_pool(recipe: Recipe, population: Population, labels: np.ndarray) -
 def build_sgd(recipe: Recipe, method: Method) -> LocalSgd:
     """Return the optimiser of the clients' local steps."""
     return method.optimiser(LocalSgd(recipe.training.weight_decay, recipe.training.clip_norm))
+
+
+def build_privacy(recipe: Recipe) -> Privacy | None:
+    """Return what clients do for their privacy, or None where the recipe asks for nothing."""
+    section = recipe.privacy
+    if section.clip_norm is None:
+        return None
+    return Privacy(section.clip_norm, section.noise_multiplier, section.delta)
 
 
 def build_mixing(recipe: Recipe) -> Mixing | None:

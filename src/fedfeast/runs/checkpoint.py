@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from fedfeast.errors import InvalidInput
-from fedfeast.federation import State
+from fedfeast.federation import NormHistory, State
 from fedfeast.runs.files import sha256_of, write_text, write_whole
 
 KEPT_CHECKPOINTS = 2
@@ -34,6 +35,7 @@ class TrainingState:
     method_state: State = field(default_factory=dict)
     best: Best | None = None
     metrics_bytes: int = 0  # of metrics.jsonl that belong to the finished rounds
+    norm_history: NormHistory = field(default_factory=NormHistory)
 
 
 class CheckpointFolder:
@@ -52,6 +54,8 @@ class CheckpointFolder:
                 score = {"finished_rounds": str(state.best.finished_rounds), "score": repr(state.best.score)}
                 self._write(best_name, {"weights": state.best.flat}, score)
         tensors = {"weights": state.flat} | {f"state.{key}": value for key, value in state.method_state.items()}
+        if state.norm_history.medians:
+            tensors["norms"] = torch.tensor(state.norm_history.medians, dtype=torch.float64)
         metadata = {
             "finished_rounds": str(state.finished_rounds),
             "metrics_bytes": str(state.metrics_bytes),
@@ -105,12 +109,14 @@ class CheckpointFolder:
                 float(best_metadata["score"]),
                 self._tensors(metadata["best"])["weights"],
             )
+        norms = tensors.pop("norms", None)
         return TrainingState(
             finished_rounds=int(metadata["finished_rounds"]),
             flat=tensors.pop("weights"),
             method_state={key.removeprefix("state."): value for key, value in tensors.items()},
             best=best,
             metrics_bytes=int(metadata["metrics_bytes"]),
+            norm_history=NormHistory(() if norms is None else tuple(norms.tolist())),
         )
 
     def _write(self, name: str, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:

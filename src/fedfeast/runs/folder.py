@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -24,8 +25,14 @@ from fedfeast.runs.files import write_json, write_text, write_whole
 from fedfeast.runs.kept_data import KeptData
 from fedfeast.runs.recipe import Recipe, load_recipe
 
-# Settings that a run may go on with others of: where its data lie, and how long it waits for whom.
-MAY_CHANGE = {"data.folder", "fleet.deadline_seconds", "fleet.least_answers", "fleet.least_clients"}
+# Settings that a run may go on with others of: where its data lie; of a fleet, for whom it waits and what it refuses.
+MAY_CHANGE = {"data.folder"}
+MAY_CHANGE_ON_A_FLEET = {
+    "fleet.deadline_seconds",
+    "fleet.least_answers",
+    "fleet.least_clients",
+    "aggregation.refuse_multiple",
+}
 
 
 class RunFolder:
@@ -111,6 +118,8 @@ class RunFolder:
 
     def how_to_go_on(self) -> str:
         """Say how an unfinished run is trained on."""
+        if self._load_recipe().population.source == "fleet":
+            return "start its fleet again with flwr run, as docs/fleet.md says"
         return f"train on with fedfeast train {self.path / 'recipe.toml'} --out {self.path}"
 
     @contextmanager
@@ -146,13 +155,20 @@ class RunFolder:
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return the rows of metrics.jsonl, one per finished round."""
-        lines = (self.path / "metrics.jsonl").read_text(errors="replace").splitlines()
-        try:
-            return [json.loads(line) for line in lines]
-        except ValueError as error:
-            raise InvalidInput(
-                f"{self.path / 'metrics.jsonl'} is damaged: restore it, or start again in another --out folder."
-            ) from error
+        return self._read_lines(self.path / "metrics.jsonl")
+
+    def append_released(self, round_index: int, clients: Sequence[int]) -> None:
+        """Note, before they are asked, whom a fleet's round asks for a private update: it counts whatever follows."""
+        with (self.path / "released.jsonl").open("a") as file:
+            file.write(json.dumps({"round": round_index + 1, "clients": list(clients)}) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def released(self) -> Counter[int]:
+        """Return how many private updates each client of a fleet was asked for, in rounds that were repeated too."""
+        asked = self.path / "released.jsonl"
+        rows = self._read_lines(asked) if asked.is_file() else []
+        return Counter(client for row in rows for client in row["clients"])
 
     def write_clients(self, columns: Mapping[str, Any], again: bool = False) -> None:
         """Write clients.csv, one row per client; once, unless it is to be written again."""
@@ -213,7 +229,8 @@ class RunFolder:
         if not (self.path / "recipe.toml").is_file():
             return False
         ours, theirs = recipe.settings(), self._load_recipe().settings()
-        different = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key) and key not in MAY_CHANGE]
+        may_change = MAY_CHANGE | (MAY_CHANGE_ON_A_FLEET if recipe.population.source == "fleet" else set())
+        different = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key) and key not in may_change]
         if not different and not self.kept_data.changed_files(recipe.data):
             self._refuse_other_inputs(recipe)
             return True
@@ -267,6 +284,12 @@ class RunFolder:
         except (OSError, ValueError):
             pass
         raise InvalidInput(f"{self.path / name} is missing or damaged: {remedy}.")
+
+    def _read_lines(self, path: Path) -> list[dict[str, Any]]:
+        try:
+            return [json.loads(line) for line in path.read_text(errors="replace").splitlines()]
+        except ValueError as error:
+            raise InvalidInput(f"{path} is damaged: restore it, or start again in another --out folder.") from error
 
     def _write_csv(self, name: str, header: list[str], rows: Any) -> None:
         text = io.StringIO()

@@ -13,15 +13,18 @@ from pydantic import Field, SerializeAsAny, ValidationError
 from fedfeast.data import DatasetFacts
 from fedfeast.errors import InvalidInput
 from fedfeast.runs.sections import (
+    AggregationSection,
     AugmentationSection,
     CheckpointSection,
     DataSection,
     EngineSection,
     EvaluationSection,
     FleetSection,
+    HostileSection,
     NetworkSection,
     PartitionSection,
     PopulationSection,
+    PrivacySection,
     ResNetSection,
     Section,
     TrainingSection,
@@ -44,6 +47,9 @@ class Recipe(Section):
     method: SerializeAsAny[Section] = method_section("feast")()
     training: TrainingSection = TrainingSection()
     augmentation: AugmentationSection = AugmentationSection()
+    aggregation: AggregationSection = AggregationSection()
+    privacy: PrivacySection = PrivacySection()
+    hostile: HostileSection = HostileSection()
     evaluation: EvaluationSection = EvaluationSection()
     checkpoint: CheckpointSection = CheckpointSection()
     engine: EngineSection = EngineSection()

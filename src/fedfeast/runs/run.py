@@ -1,10 +1,12 @@
 """One run, from recipe to summary: the verbs of the command line for Python."""
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
+from statistics import median_low
 from typing import Any
 
 import torch
@@ -12,7 +14,8 @@ import torch
 from fedfeast.engines.ranks import LostRank, join_ranks
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import ClientWins, Curve, count_client_wins
-from fedfeast.runs.assembly import Federation, assemble, engine_name, precision_name, require_device
+from fedfeast.federation import require_accountant, spent_epsilon
+from fedfeast.runs.assembly import Federation, assemble, build_privacy, engine_name, precision_name, require_device
 from fedfeast.runs.checkpoint import Best, TrainingState
 from fedfeast.runs.folder import RunFolder
 from fedfeast.runs.interrupts import interruptible, uninterrupted
@@ -49,6 +52,8 @@ class Run:
         threads = loaded.engine.threads or max(1, _usable_cores() // ranks.local_size)
         folder = Path(out) if out is not None else Path("runs") / loaded.name
         device = require_device(loaded)
+        if build_privacy(loaded) is not None:
+            require_accountant()  # before training, not after it
         engine = f"{engine_name(loaded, device)}, {precision_name(loaded, device)}"
         parts = (folder, loaded, threads, device.type, ranks.size, engine)
         return cls(ranks.from_leader(lambda: RunFolder.create(*parts)))
@@ -182,6 +187,7 @@ class Run:
             },
             "partition": federation.partition.report(),
             "training_seconds": round(sum(row["seconds"] for row in rows), 2),
+            **_summarise_treatment(self.recipe, rows, self.folder.released()),
         }
 
 
@@ -198,6 +204,32 @@ def train(
 def evaluate(path: str | Path) -> Curve:
     """Measure every operating point of a run's best checkpoint on the test set."""
     return Run.open(path).evaluate()
+
+
+def _summarise_treatment(recipe: Recipe, rows: Sequence[Mapping[str, Any]], released: Counter[int]) -> dict[str, Any]:
+    """Return what was refused, who lied and what privacy was spent; nothing where all of it is off."""
+    numbers: dict[str, Any] = {}
+    refused = [refusal for row in rows for refusal in row.get("refused", [])]
+    if refused or recipe.aggregation.refuse_multiple is not None:
+        by_client = Counter(refusal["client"] for refusal in refused)
+        numbers["refused_replies"] = {"count": len(refused), "by_client": dict(by_client.most_common())}
+    if recipe.hostile.share > 0:
+        numbers["hostile_share"] = recipe.hostile.share
+    privacy = build_privacy(recipe)
+    if privacy is not None:
+        # A refused reply was sent all the same. Simulated noise is the same in a repeated round, a fleet's is new.
+        participations = released or Counter(client for row in rows for client in row["clients"])
+        most = max(participations.values())
+        numbers["privacy"] = {
+            "epsilon": spent_epsilon(privacy, most),
+            "delta": privacy.delta,
+            "participations": most,
+            "median_epsilon": spent_epsilon(privacy, median_low(participations.values())),
+            "clip_norm": privacy.clip_norm,
+            "noise_multiplier": privacy.noise_multiplier,
+            "unit": "one client's whole data, each update on its own; no amplification by sampling is claimed",
+        }
+    return numbers
 
 
 def _usable_cores() -> int:

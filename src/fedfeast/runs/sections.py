@@ -159,6 +159,30 @@ class AugmentationSection(Section):
     cutmix_beta: float = Field(1.0, gt=0)
 
 
+class AggregationSection(Section):
+    """How answers are merged, and which are refused; multiples are of the usual norm of a client's change."""
+
+    rule: Literal["mean", "clipped-mean", "trimmed-mean", "median"] = "mean"
+    clip_multiple: float = Field(1.0, gt=0)
+    trim_share: float = Field(0.2, gt=0, lt=0.5)  # at either end
+    refuse_multiple: float | None = Field(None, gt=0)  # without it no norm is too large
+
+
+class HostileSection(Section):
+    """Clients that lie, for tests and studies: they send their change inverted and enlarged."""
+
+    share: float = Field(0.0, ge=0, lt=1)  # of the clients that take part
+    enlargement: float = Field(10.0, gt=0)
+
+
+class PrivacySection(Section):
+    """Clipping and Gaussian noise on every client's update; off without a clip_norm."""
+
+    clip_norm: float | None = Field(None, gt=0)
+    noise_multiplier: float = Field(1.0, gt=0)  # the noise's deviation over the sensitivity, 2 x clip_norm
+    delta: float = Field(1e-5, gt=0, lt=1)
+
+
 class EvaluationSection(Section):
     """How often the served variants are validated."""
 

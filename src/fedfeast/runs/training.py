@@ -129,7 +129,7 @@ class _RoundTrainer:
 
     def __init__(self, federation: Federation, folder: RunFolder, ranks: Ranks, workforce: Workforce) -> None:
         self.federation, self._folder, self._ranks, self._workforce = federation, folder, ranks, workforce
-        self._engine = workforce.engine(federation)
+        self._engine, self._treatment = workforce.engine(federation), federation.treatment()
         if ranks.size > 1:
             self._engine = DistributedEngine(self._engine, ranks, federation.preparation)
 
@@ -138,13 +138,14 @@ class _RoundTrainer:
         training, evaluation = self.federation.recipe.training, self.federation.recipe.evaluation
         started, round_index = time.perf_counter(), state.finished_rounds
         rate = learning_rate(training.learning_rate, training.schedule, round_index, training.rounds)
+        treatment = replace(self._treatment, history=state.norm_history)
         attempts = 0
         while True:
             attempts += 1
             self.federation = self._workforce.muster(self.federation, round_index)
             assignments, method_state = self._plan(state, round_index)
             try:
-                result = self._engine.run_round(state.flat, assignments, round_index, rate)
+                result = self._engine.run_round(state.flat, assignments, round_index, rate, treatment)
                 break
             except TooFewAnswers:
                 continue  # with whoever is there by then
@@ -162,6 +163,8 @@ class _RoundTrainer:
             "losses": dict(result.losses),
             **result.notes,
         }
+        if result.refusals:
+            row["refused"] = [{"client": one.client, "reason": one.reason} for one in result.refusals]
         if attempts > 1:
             row["attempts"] = attempts
         if result.setup_seconds:
@@ -173,7 +176,7 @@ class _RoundTrainer:
                 best = Best(round_index + 1, score, result.flat)
         row["seconds"] = round(time.perf_counter() - started, 4)
         metrics_bytes = self._folder.append_metrics(row) if self._ranks.leads else 0
-        return TrainingState(round_index + 1, result.flat, method_state, best, metrics_bytes), row
+        return TrainingState(round_index + 1, result.flat, method_state, best, metrics_bytes, result.history), row
 
     def _plan(self, state: TrainingState, round_index: int) -> tuple[list[Assignment], Any]:
         federation = self.federation

@@ -16,7 +16,18 @@ from fedfeast.engines.graphs.slots import Slot
 from fedfeast.engines.graphs.streams import Mark, current_stream, most_urgent
 from fedfeast.engines.graphs.workshop import Precision, Workshop, can_fuse
 from fedfeast.errors import InvalidInput
-from fedfeast.federation import Accumulator, Assignment, Collected, Engine, LocalSgd, Method, Pass
+from fedfeast.federation import (
+    PLAIN,
+    Accumulator,
+    Assignment,
+    Collected,
+    Engine,
+    Intake,
+    LocalSgd,
+    Method,
+    Pass,
+    Treatment,
+)
 from fedfeast.randomness import named_generator
 
 MOST_SLOTS = 12  # a slot and its lanes take four streams, and PyTorch hands out 32 of a priority before it repeats
@@ -29,6 +40,16 @@ class ClientRound:
     assignment: Assignment
     plan: LocalPlan
     passes: Sequence[Sequence[Pass]]  # of each step
+
+
+@dataclass(frozen=True, eq=False)
+class _Order:
+    """What all clients of a round have in common."""
+
+    flat: Tensor
+    round_index: int
+    learning_rate: float
+    treatment: Treatment
 
 
 class GraphEngine(Engine):
@@ -54,9 +75,14 @@ class GraphEngine(Engine):
         self._room: int | None = None  # for slots, measured with the first one
 
     def collect(
-        self, flat: Tensor, assignments: Sequence[Assignment], round_index: int, learning_rate: float
+        self,
+        flat: Tensor,
+        assignments: Sequence[Assignment],
+        round_index: int,
+        learning_rate: float,
+        treatment: Treatment = PLAIN,
     ) -> Collected:
-        """Train every assignment from the same global vector and add up the answers."""
+        """Train every assignment from the same global vector and take the answers in."""
         rounds = [self.draw(assignment, round_index) for assignment in assignments]
         # The longest first: they are the critical path, and the first slots go first on the device.
         rounds.sort(key=lambda one: -one.plan.num_steps)
@@ -64,12 +90,14 @@ class GraphEngine(Engine):
         self.workshop.forget_strangers()
         if not rounds:
             return Collected(Accumulator(flat.numel(), self._device), 0, {})
-        answers = self._train_in_room(rounds, flat, learning_rate)
+        order = _Order(flat, round_index, learning_rate, treatment)
+        intake = self._train_in_room(rounds, order)
         totals = self._take_loss_totals()
         counts = Counter(one_pass.role for one in rounds for passes in one.passes for one_pass in passes)
         losses = {role: (totals[role], count) for role, count in counts.items()}
         num_steps = sum(one.plan.num_steps for one in rounds)
-        return Collected(answers, num_steps, losses, self.workshop.setup_seconds - setup_before)
+        setup_seconds = self.workshop.setup_seconds - setup_before
+        return Collected(intake.answers, num_steps, losses, setup_seconds, intake.norms, intake.refusals)
 
     def draw(self, assignment: Assignment, round_index: int) -> ClientRound:
         """Draw a client's round, in the order of the eager engine."""
@@ -79,11 +107,11 @@ class GraphEngine(Engine):
         passes = [self.method.passes(assignment, step, generator) for step in range(plan.num_steps)]
         return ClientRound(assignment, plan, passes)
 
-    def _train_in_room(self, rounds: Sequence[ClientRound], flat: Tensor, learning_rate: float) -> Accumulator:
+    def _train_in_room(self, rounds: Sequence[ClientRound], order: _Order) -> Intake:
         """Train all clients; where memory gives out after all, begin again with half as many at once."""
         while True:
             try:
-                return self._train(rounds, flat, learning_rate)
+                return self._train(rounds, order)
             except torch.OutOfMemoryError:
                 self._room = len(self._slots) // 2
             if not self._room:
@@ -95,56 +123,66 @@ class GraphEngine(Engine):
             torch.cuda.empty_cache()
             self._say_room(len(rounds))
 
-    def _train(self, rounds: Sequence[ClientRound], flat: Tensor, learning_rate: float) -> Accumulator:
+    def _train(self, rounds: Sequence[ClientRound], order: _Order) -> Intake:
         """Queue the steps of all clients, one of each at a time; a slot that is done takes the next client."""
-        answers = Accumulator(flat.numel(), self._device)
+        intake = order.treatment.intake(order.flat, len(rounds))
         clients, plans = [one.assignment.client.index for one in rounds], [one.plan for one in rounds]
         rows = make_round(self._examples, clients, plans, self._record, self._preparation.normalisation)
         slots = self._slots_for(rounds)
         ready = current_stream(self._device).mark()
         waiting = _with_rows(rounds, rows)
-        at_work = {slot: self._work(slot, waiting, flat, ready, answers, learning_rate) for slot in slots}
+        at_work = {slot: self._work(slot, waiting, order, ready, intake) for slot in slots}
         while at_work:
             for slot in list(at_work):
                 if next(at_work[slot], None) is None:
                     del at_work[slot]
-        return answers
+        return intake
 
     def _work(
         self,
         slot: Slot,
         waiting: Iterator[tuple[ClientRound, Tensor]],
-        flat: Tensor,
+        order: _Order,
         ready: Mark,
-        answers: Accumulator,
-        learning_rate: float,
+        intake: Intake,
     ) -> Iterator[bool]:
         """Train client after client on a slot; yield after every step that was queued."""
-        main = current_stream(self._device)
-        decay = 1.0 - learning_rate * self._sgd.weight_decay
+        main, flat, sums = current_stream(self._device), order.flat, intake.sums
         for one, rows in waiting:
-            active, passive = self.workshop.positions(one.assignment)
+            active, _ = self.workshop.positions(one.assignment)
             slot.stream.wait_for(ready)
             slot.load(flat, one.assignment)
             for row, passes in zip(rows, one.passes, strict=True):
-                slot.step(passes, row, active, learning_rate)
+                slot.step(passes, row, active, order.learning_rate)
                 yield True
             # On the main stream, one client after another: sums of floats depend on their order.
             main.wait_for(slot.stream.mark())
-            if one.assignment.slice_map.is_leading and not self.method.counts_in_part:
-                weight, vectors = one.assignment.weight, self.workshop.vectors
-                vectors.accumulate(answers.totals, slot.weights, active, weight, 1.0)
-                vectors.accumulate(answers.totals, flat, passive, weight, decay**one.plan.num_steps)
+            whole = one.assignment.slice_map.is_leading and not self.method.counts_in_part
+            if whole and order.treatment.is_plain and sums is not None:
+                self._add(sums.totals, slot, one, order, one.assignment.weight)
             else:
-                self._add_in_part(one.assignment, slot, flat, answers)
+                self._take_in(one, slot, order, intake)
             ready = main.mark()
 
-    def _add_in_part(self, assignment: Assignment, slot: Slot, flat: Tensor, answers: Accumulator) -> None:
-        """Add an answer as the eager engine does."""
-        assert not self.workshop.positions(assignment)[1].numel(), "positions that were sent and not trained"
-        sent, returned = assignment.slice_map.gather(flat), slot.returned(assignment.slice_map)
-        counted = self.method.counted(assignment, sent, returned)
-        answers.add(assignment.slice_map, returned, assignment.weight, counted)
+    def _add(self, totals: Tensor, slot: Slot, one: ClientRound, order: _Order, weight: float) -> None:
+        """Add a client's answer to the totals: what it trained, and what only decayed meanwhile."""
+        (active, passive), vectors = self.workshop.positions(one.assignment), self.workshop.vectors
+        decay = (1.0 - order.learning_rate * self._sgd.weight_decay) ** one.plan.num_steps
+        vectors.accumulate(totals, slot.weights, active, weight, 1.0)
+        vectors.accumulate(totals, order.flat, passive, weight, decay)
+
+    def _take_in(self, one: ClientRound, slot: Slot, order: _Order, intake: Intake) -> None:
+        """Take an answer in as the eager engine does."""
+        assignment, slices = one.assignment, one.assignment.slice_map
+        sent = slices.gather(order.flat)
+        if self.workshop.positions(assignment)[1].numel():
+            alone = Accumulator(order.flat.numel(), self._device)
+            self._add(alone.totals, slot, one, order, 1.0)
+            trained = slices.gather(alone.sums.to(order.flat.dtype))
+        else:
+            trained = slot.returned(slices)
+        returned = order.treatment.reply(assignment, order.round_index, sent, trained)
+        intake.take(assignment, sent, returned, self.method.counted(assignment, sent, returned))
 
     def _slots_for(self, rounds: Sequence[ClientRound]) -> list[Slot]:
         """Return a slot for every client, or as many as the device's memory has room for."""

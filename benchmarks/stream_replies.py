@@ -1,0 +1,96 @@
+"""Replies of the paper population's slices through the checks and the accumulator, as a fleet's server takes them in.
+
+python benchmarks/stream_replies.py --replies 10000
+"""
+
+import argparse
+import json
+import logging
+import resource
+import time
+from itertools import cycle
+
+import torch
+
+from fedfeast.federation import Aggregation, Assignment, Client, Intake, NormHistory, find_form_fault
+from fedfeast.randomness import named_generator
+from fedfeast.runs import load_recipe
+from fedfeast.runs.assembly import build_without_data
+
+
+def peak_megabytes() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+
+
+def assignments_of(recipe: str) -> tuple[list[Assignment], int]:
+    """Return what every client of the population is sent, and the size of the global vector."""
+    method, _, population, participants = build_without_data(load_recipe(recipe))
+    cohort = [
+        Client(index, population.names[index], float(population.budgets_macs[index]), num_examples=500)
+        for index in participants
+    ]
+    flat = method.network.initial_weights(named_generator(0, "weights"))
+    planned, _ = method.plan_round(method.initial_state(), flat, cohort, 0, named_generator(0, "plan"))
+    return planned, flat.numel()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recipe", default="cifar100-paper")
+    parser.add_argument("--replies", type=int, default=10_000)
+    parser.add_argument("--rule", default="clipped-mean", choices=["mean", "clipped-mean"])
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    logging.getLogger("fedfeast").setLevel(logging.ERROR)  # a line for every refusal is not measured
+    planned, size = assignments_of(options.recipe)
+    flat = torch.zeros(size)
+    # One change for all, cut to length: what a reply costs does not depend on its values. One in a hundred is bad.
+    longest = max(one.slice_map.layout.size for one in planned)
+    noise = torch.from_numpy(named_generator(0, "noise").standard_normal(longest, dtype="float32")) * 1e-3
+    usual = NormHistory((float(torch.linalg.vector_norm(noise[: longest // 2])),))
+    before = peak_megabytes()
+    intake = Intake(flat, Aggregation(options.rule, refuse_multiple=4.0), usual, options.replies)
+    marks, sent_bytes, replies = [], 0, cycle(planned)
+    started, worked = time.perf_counter(), time.process_time()
+    for number in range(options.replies):
+        assignment = next(replies)
+        sent = assignment.slice_map.gather(flat)
+        returned = noise[: sent.numel()].clone()
+        if number % 100 == 99:
+            returned[0] = float("nan")
+        views = assignment.slice_map.layout.views
+        fault = find_form_fault(views(sent), views(returned))
+        assert fault is None
+        intake.take(assignment, sent, returned, num_examples=500)
+        sent_bytes += returned.nbytes
+        if number + 1 in (10, options.replies // 2, options.replies):
+            marks.append((number + 1, round(peak_megabytes())))
+    seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - worked
+    merged = intake.answers.mean(flat)
+    print(
+        json.dumps(
+            {
+                "rule": options.rule,
+                "replies": options.replies,
+                "refused": len(intake.refusals),
+                "threads": options.threads,
+                "mean_reply_megabytes": sent_bytes / options.replies / 1e6,
+                "gigabytes": sent_bytes / 1e9,
+                "seconds": seconds,
+                "cpu_seconds": cpu_seconds,  # less than the seconds where others had the cores
+                "gigabytes_per_cpu_second": sent_bytes / 1e9 / cpu_seconds,
+                "gigabytes_per_second": sent_bytes / 1e9 / seconds,
+                "replies_per_second": options.replies / seconds,
+                "merge_seconds": time.perf_counter() - started - seconds,
+                "moved_positions": int((merged != flat).sum()),
+                "peak_megabytes_before": round(before),
+                "peak_megabytes_after_replies": dict(marks),
+            },
+            indent=2,
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""Position-wise aggregation of unequal slices that a minority of wrong answers cannot steer."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil
+from statistics import median
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from fedfeast.errors import InvalidInput
+from fedfeast.federation.spool import Spool
+from fedfeast.routing import SliceMap
+
+Rule = Literal["mean", "clipped-mean", "trimmed-mean", "median"]
+LEAST_CONTRIBUTORS = 3  # below this nobody is in the minority
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """How answers become the global vector, and which are refused."""
+
+    rule: Rule = "mean"
+    clip_multiple: float = 1.0  # of the usual norm: what the clipped mean cuts changes down to
+    trim_share: float = 0.2  # of a position's contributors, taken away at either end
+    refuse_multiple: float | None = None  # of the usual norm, above which a reply is refused; None refuses no norm
+
+    def __post_init__(self) -> None:
+        if self.clip_multiple <= 0:
+            raise InvalidInput(f"aggregation.clip_multiple = {self.clip_multiple}: give a number above 0.")
+        if not 0 < self.trim_share < 0.5:
+            raise InvalidInput(f"aggregation.trim_share = {self.trim_share}: give a share above 0 and below 0.5.")
+        if self.refuse_multiple is not None and self.refuse_multiple <= 0:
+            raise InvalidInput(f"aggregation.refuse_multiple = {self.refuse_multiple}: give a number above 0, or none.")
+
+
+def clip_factors(norms: Sequence[float], bound: float) -> Tensor:
+    """Return what to multiply each change with so that no norm is above the bound."""
+    return torch.tensor([min(1.0, bound / norm) if norm > 0 else 1.0 for norm in norms], dtype=torch.float64)
+
+
+def combine(changes: Tensor, weights: Tensor, factors: Tensor, options: Aggregation) -> Tensor:
+    """Return one change per position of (clients, positions), NaN where a client has no say; 0 where nobody has.
+
+    Positions with fewer than three contributors take the clipped mean under every rule.
+    """
+    if options.rule in ("mean", "clipped-mean"):
+        return _clipped_mean(changes, weights, factors)
+    # Choice: every robust rule works on clipped changes. A small cohort often holds more liars than their share, and
+    # few clients reach the outer positions; where liars pass the middle, the bound is left (docs/decisions/020).
+    changes = changes * factors.unsqueeze(1).to(changes.dtype)
+    factors = torch.ones_like(factors)
+    count = (~changes.isnan()).sum(dim=0)
+    few = count < LEAST_CONTRIBUTORS
+    combined = torch.empty(len(count), dtype=torch.float64)
+    combined[few] = _clipped_mean(changes[:, few], weights, factors)
+    # Choice: a median and what is trimmed count heads, since a client says itself how many examples it has.
+    many = changes[:, ~few], count[~few]
+    combined[~few] = _median(*many) if options.rule == "median" else _trimmed_mean(*many, weights, options.trim_share)
+    return combined
+
+
+def _clipped_mean(changes: Tensor, weights: Tensor, factors: Tensor) -> Tensor:
+    totals, sums = (torch.zeros(changes.shape[1], dtype=torch.float64) for _ in range(2))
+    for change, weight, factor in zip(changes, weights, factors, strict=True):
+        totals.add_(~change.isnan(), alpha=float(weight))
+        sums.add_(change.nan_to_num(0.0).double(), alpha=float(weight * factor))
+    return torch.where(totals > 0, sums / totals, 0.0)
+
+
+def _median(changes: Tensor, count: Tensor) -> Tensor:
+    ordered = changes.sort(dim=0).values  # NaN comes last
+    lower, upper = (ordered.gather(0, middle.unsqueeze(0))[0].double() for middle in ((count - 1) // 2, count // 2))
+    return (lower + upper) / 2
+
+
+def _trimmed_mean(changes: Tensor, count: Tensor, weights: Tensor, share: float) -> Tensor:
+    ordered, order = changes.sort(dim=0)
+    cut = _trimmed(count, share)
+    totals, sums = (torch.zeros(changes.shape[1], dtype=torch.float64) for _ in range(2))
+    for rank, (values, clients) in enumerate(zip(ordered, order, strict=True)):
+        kept = torch.where((rank >= cut) & (rank < count - cut), weights[clients], 0.0)
+        totals += kept
+        sums += kept * values.nan_to_num(0.0).double()
+    return sums / totals
+
+
+def _trimmed(count: Tensor, share: float) -> Tensor:
+    """Return how many go at either end: the share, rounded up, so that of three contributors one is left."""
+    most = int(count.max()) if len(count) else 0
+    table = [min(ceil(round(share * one, 9)), max(one - 1, 0) // 2) for one in range(most + 1)]
+    return torch.tensor(table)[count]
+
+
+class SpooledAnswers:
+    """Changes of a cohort that wait on disk until all are there; then one robust change per position."""
+
+    def __init__(self, size: int, expected: int, dtype: torch.dtype, options: Aggregation, bound: float | None) -> None:
+        self._spool, self._options, self._bound = Spool(size, expected, dtype), options, bound
+        self._norms: list[float] = []
+        self._weights: list[float] = []
+        self._gather: Callable[[Any], list[Any]] = lambda value: [value]
+
+    def shared(self, gather: Callable[[Any], list[Any]]) -> "SpooledAnswers":
+        """Return the same answers as a share of those that ``gather`` brings together."""
+        self._gather = gather
+        return self
+
+    def add(self, slice_map: SliceMap, change: Tensor, norm: float, weight: float, counted: Tensor | None) -> None:
+        """Keep one client's change."""
+        self._spool.add(slice_map, change, counted)
+        self._norms.append(norm)
+        self._weights.append(weight)
+
+    def mean(self, previous: Tensor) -> Tensor:
+        """Return the robust result where somebody answered, else the previous value bit for bit; once."""
+        with self._spool:
+            shares = self._gather((self._norms, self._weights))
+            norms = [norm for share in shares for norm in share[0]]
+            weights = [weight for share in shares for weight in share[1]]
+            if not norms:
+                return previous
+            # Choice: without an earlier round the bound is that of this round itself.
+            bound = self._options.clip_multiple * median(norms) if self._bound is None else self._bound
+            factors, weighing = clip_factors(norms, bound), torch.tensor(weights, dtype=torch.float64)
+            merged = previous.clone()
+            for place, own in self._spool.blocks():
+                changes = torch.cat(self._gather(own))
+                change = combine(changes, weighing, factors, self._options).to(previous.device)
+                moved = (previous[place].double() + change).to(previous.dtype)
+                merged[place] = torch.where(change != 0, moved, previous[place])
+            return merged
+
+    def close(self) -> None:
+        """Give the disk space back where the round was given up."""
+        self._spool.close()
