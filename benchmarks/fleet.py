@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from fedfeast.federation import Accumulator, Client
+from fedfeast.federation import Client, Treatment
 from fedfeast.flower.local_fleet import LocalFleet
 from fedfeast.randomness import named_generator
 from fedfeast.runs import Run
@@ -47,13 +47,13 @@ def digits(folder: Path, rounds: int) -> dict[str, Any]:
     return {name: [row["seconds"] for row in one] for name, one in rows.items()}
 
 
-def payload(folder: Path, budgets: list[float], rounds: int) -> list[dict[str, Any]]:
-    """Return the rounds of a fleet whose nodes send every slice back untouched."""
+def payload(folder: Path, budgets: list[float], rounds: int, rule: str = "mean") -> list[dict[str, Any]]:
+    """Return the rounds of a fleet whose nodes send every slice back a little enlarged."""
     with LocalFleet(folder / "fleet") as fleet:
         fleet.start_superlink()
         for index, budget in enumerate(budgets):
-            fleet.start_node(f"node-{index:02d}", {"name": f"node-{index:02d}", "budget-macs": budget})
-        words = fleet.run_words(ROOT / "fleet_app", {"out": str(folder / "out")})
+            fleet.start_node(f"node-{index:02d}", {"name": f"node-{index:02d}", "budget-macs": budget, "step": index})
+        words = fleet.run_words(ROOT / "fleet_app", {"out": str(folder / "out"), "rule": rule})
         fleet.start("run", [*words, "--run-config", f"nodes={len(budgets)} rounds={rounds}"])
         wait_for(folder / "out" / "done", fleet)
     rows: list[dict[str, Any]] = json.loads((folder / "out" / "rounds.json").read_text())
@@ -61,7 +61,7 @@ def payload(folder: Path, budgets: list[float], rounds: int) -> list[dict[str, A
 
 
 def in_process(budgets: list[float], rounds: int) -> list[float]:
-    """Return the seconds of the same round without a fleet: gather, add up, merge."""
+    """Return the seconds of the same round without a fleet: gather, check, add up, merge."""
     method, _ = build_method(load_recipe("cifar100-paper"))
     flat = torch.from_numpy(named_generator(0, "payload").standard_normal(method.network.layout.size)).float()
     clients = [Client(index, f"node-{index:02d}", budget, 500) for index, budget in enumerate(budgets)]
@@ -69,10 +69,11 @@ def in_process(budgets: list[float], rounds: int) -> list[float]:
     seconds = []
     for _ in range(rounds):
         began = time.perf_counter()
-        answers = Accumulator(flat.numel())
+        intake = Treatment().intake(flat, len(assignments), checked=True)
         for assignment in assignments:
-            answers.add(assignment.slice_map, assignment.slice_map.gather(flat), assignment.weight)
-        method.merge(flat, answers)
+            sent = assignment.slice_map.gather(flat)
+            intake.take(assignment, sent, sent * 1.01, num_examples=500)
+        method.merge(flat, intake.answers)
         seconds.append(time.perf_counter() - began)
     return seconds
 
@@ -99,7 +100,11 @@ def main() -> None:
             result["payload"]["fleet"] = payload(folder / "payload", budgets, chosen.rounds)
         if chosen.only in (None, "memory"):
             result["memory"] = {
-                str(nodes): payload(folder / f"memory-{nodes}", [chosen.memory_budget] * nodes, 2) for nodes in (3, 12)
+                f"{rule}, {nodes} nodes": payload(
+                    folder / f"memory-{rule}-{nodes}", [chosen.memory_budget] * nodes, 2, rule
+                )
+                for rule in ("mean", "clipped-mean")
+                for nodes in (3, 12)
             }
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -24,6 +24,8 @@ MakeFleet = Callable[..., Fleet]
 RULES = {f"a {rule}": [f"aggregation.rule={rule}"] for rule in ("clipped-mean", "trimmed-mean", "median")}
 CASES = {method: [f"method.name={method}"] for method in METHODS} | RULES
 CASES["fiarse"].append("method.num_points=3")
+LABELS = ["method.label_masked_loss=true", "method.label_row_merging=true"]
+CASES["heterofl with labels"] = ["method.name=heterofl", *LABELS]
 
 
 @pytest.fixture(autouse=True)

@@ -87,16 +87,37 @@ def test_who_cannot_take_part_is_refused_and_the_others_go_on(
     assert reason in caplog.text
 
 
-def test_another_version_is_refused(grid: LocalGrid, make_fleet: MakeFleet, caplog: pytest.LogCaptureFixture) -> None:
-    def outdated(message: Message, reply: Message) -> Message:
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ({"version": "0.0.9"}, "client-001 is refused: it has fedfeast 0.0.9 and the server 0.1.0"),
+        ({"held_classes": [10]}, "client-001 is refused: it holds classes beyond the 10"),
+        ({"budget_macs": float("inf")}, "client-001 is refused: its budget is inf"),
+        ({"num_examples": 0}, "client-001 is refused: it has no examples"),
+        ({"num_examples": None}, "node 11 is refused: its introduction is unreadable"),
+        ({"num_examples": float("inf")}, "node 11 is refused: its introduction is unreadable"),
+        ({"name": "a\nb"}, "a b is refused: its name is no line"),
+        ({"problem": "it\nbroke"}, "client-001 is refused: it broke"),
+    ],
+)
+def test_an_introduction_that_cannot_be_is_refused(
+    grid: LocalGrid, make_fleet: MakeFleet, caplog: pytest.LogCaptureFixture, told: dict[str, object], reason: str
+) -> None:
+    def lie(message: Message, reply: Message) -> Message:
         content = from_json(reply.content, "introduction")
         if content["name"] == "client-001":
-            content["version"] = "0.0.9"
+            content |= told
         return Message(RecordDict({"introduction": to_json(content)}), reply_to=message)
 
-    grid.meddle = outdated
+    grid.meddle = lie
     assert make_fleet(grid, "fleet.least_clients=2").gather(0) == {0, 1}
-    assert "client-001 is refused: it has fedfeast 0.0.9 and the server 0.1.0" in caplog.text
+    assert reason in caplog.text
+
+
+def test_classes_are_told_where_the_method_asks(grid: LocalGrid, make_fleet: MakeFleet) -> None:
+    fleet = make_fleet(grid)
+    fleet.gather(0)
+    assert {client.held_classes for client in fleet.roster.clients} == {()}
 
 
 def test_with_nobody_there_the_server_waits_and_says_so(

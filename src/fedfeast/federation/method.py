@@ -38,6 +38,11 @@ class Method(ABC):
         return True
 
     @property
+    def needs_held_classes(self) -> bool:
+        """Whether the server must know which classes a client holds; else a fleet's clients do not say."""
+        return False
+
+    @property
     def least_macs(self) -> int:
         """The smallest budget that the method is made for; clients below it are an error unless excluded."""
         return self.operating_points()[0].macs

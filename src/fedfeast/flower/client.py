@@ -34,13 +34,13 @@ def introduce(message: Message, context: Context) -> Message:
         terms = Terms.from_json(from_json(message.content, "terms"))
         node = read_node(terms, context.node_config)
         with terms.opened() as recipe:
-            space = own_space(context.node_config) or space_of(build_method(recipe)[0])
+            method, _ = build_method(recipe)
         content |= {
             "name": node.name,
             "budget_macs": node.budget_macs,
             "num_examples": len(node.examples),
-            "held_classes": node.held_classes,
-            "space": space,
+            "held_classes": node.held_classes if method.needs_held_classes else [],
+            "space": own_space(context.node_config) or space_of(method),
         }
     except (InvalidInput, Unreadable) as error:
         content["problem"] = str(error)

@@ -21,7 +21,7 @@ from fedfeast.federation import (
     TooFewAnswers,
     Treatment,
 )
-from fedfeast.flower.fleet import POLL_SECONDS, Fleet, error_of
+from fedfeast.flower.fleet import POLL_SECONDS, Fleet, error_of, one_line
 from fedfeast.flower.wire import Unreadable, from_json, pack_assignment, pack_slice, to_json, unpack_slice, wire_dtype
 from fedfeast.runs.assembly import Federation
 
@@ -152,7 +152,7 @@ class FleetEngine(Engine):
                 return
             report = from_json(reply.content, "report")
             if "problem" in report:
-                this.failed[assignment.client.name] = str(report["problem"])
+                this.failed[assignment.client.name] = one_line(report["problem"])
                 return
             answer = self._read(assignment, report, reply)
         except Unreadable as error:

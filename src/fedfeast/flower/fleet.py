@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 from flwr.app import Message, RecordDict
@@ -20,6 +21,8 @@ LOG = logging.getLogger("fedfeast.fleet")
 QUERY_SECONDS = 30.0  # that a round waits for newcomers to say who they are
 QUERY_LIFE_SECONDS = 300.0  # after which a node is asked again
 POLL_SECONDS = 0.2
+LONGEST_NAME = 100
+MOST_LETTERS = 500  # of a client's own words in the log
 SAY_SECONDS = 10.0  # between two sentences about a wait
 
 
@@ -108,9 +111,9 @@ class Fleet:
         try:
             content = from_json(reply.content, "introduction")
             reason = refusal_of(content, self.terms, self.method)
-        except (Unreadable, KeyError, TypeError, ValueError) as error:
-            content, reason = {}, f"its introduction is unreadable ({error})"
-        name = str(content.get("name") or f"node {node}")
+        except (Unreadable, KeyError, TypeError, ValueError, OverflowError) as error:
+            content, reason = {}, one_line(f"its introduction is unreadable ({error})")
+        name = one_line(content.get("name") or f"node {node}")
         if reason is not None:
             self._refused[node] = reason
             LOG.warning("%s is refused: %s", name, reason)
@@ -141,17 +144,29 @@ def refusal_of(content: Mapping[str, Any], terms: Terms, method: Method) -> str 
     if content.get("version") != terms.version:
         return f"it has fedfeast {content.get('version')} and the server {terms.version}: install the same version"
     if "problem" in content:
-        return str(content["problem"])
+        return one_line(content["problem"])
     if content["space"] != terms.space:
         return f"its network is another one ({content['space']} instead of {terms.space}): give it the server's recipe"
+    name, budget = str(content["name"]), float(content["budget_macs"])
+    if not name.isprintable() or not 1 <= len(name) <= LONGEST_NAME:
+        return f"its name is no line of 1 to {LONGEST_NAME} letters: give it another"
     if int(content["num_examples"]) < 1:
         return "it has no examples"
-    if not float(content["budget_macs"]) >= method.least_macs:
+    if any(not 0 <= int(number) < terms.facts.classes for number in content["held_classes"]):
+        return f"it holds classes beyond the {terms.facts.classes} of the network: mend its labels"
+    if not isfinite(budget):
+        return f"its budget is {budget}: give it a finite budget-macs"
+    if budget < method.least_macs:
         return (
-            f"its budget of {float(content['budget_macs']):.0f} MACs is below the smallest network's "
+            f"its budget of {budget:.0f} MACs is below the smallest network's "
             f"{method.least_macs}: give it a larger budget-macs, or the method a smaller network"
         )
     return None
+
+
+def one_line(words: Any) -> str:
+    """Return what a client says as one line of a log, cut where it is long."""
+    return " ".join(str(words).split())[:MOST_LETTERS]
 
 
 def error_of(reply: Message) -> str:

@@ -82,7 +82,7 @@ def from_json(records: RecordDict, name: str) -> dict[str, Any]:
     """Return the JSON object of a message's record."""
     try:
         content = json.loads(str(records.config_records[name]["json"]))
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, RecursionError) as error:
         raise Unreadable(f"no readable record {name!r} ({error})") from error
     if not isinstance(content, dict):
         raise Unreadable(f"the record {name!r} is no JSON object")

@@ -50,6 +50,11 @@ class HeteroFL(TieredMethod):
         return mixed_cross_entropy(logits, batch), None
 
     @property
+    def needs_held_classes(self) -> bool:
+        """Whether one of the options by label is on."""
+        return self.label_masked_loss or self.label_row_merging
+
+    @property
     def counts_in_part(self) -> bool:
         """Whether an answer may not count everywhere."""
         return self.label_row_merging
