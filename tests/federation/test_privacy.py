@@ -36,7 +36,9 @@ def test_composition_is_the_accountants_and_that_of_one_wider_gaussian(multiplie
     accounting = pytest.importorskip("dp_accounting")
     privacy = Privacy(1.0, multiplier, delta=1e-5)
     epsilon = spent_epsilon(privacy, participations)
-    # The accountant's other way to the same figure, by Renyi divergence, is never tighter.
+    # The accountant's other ways: loss distributions composed one by one, and Renyi divergence, which is never tighter.
+    losses = accounting.pld.PLDAccountant().compose(accounting.GaussianDpEvent(multiplier), participations)
+    assert epsilon == pytest.approx(losses.get_epsilon(1e-5), rel=1e-4)
     renyi = accounting.rdp.RdpAccountant().compose(accounting.GaussianDpEvent(multiplier), participations)
     assert epsilon <= renyi.get_epsilon(1e-5)
     assert epsilon >= 0.7 * renyi.get_epsilon(1e-5)

@@ -34,5 +34,7 @@ def print_measured(measured: Mapping[str, Any], console: Console) -> None:
             f"an image; serves the network of {format_macs(suggestion['served_macs'])}"
         )
         lines.append(f'for a SuperNode    --node-config "budget-macs={suggestion["budget_macs"]}"')
+    else:
+        lines.append("for a budget       add --target-ms, the latency per image that the device should keep")
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
