@@ -23,8 +23,8 @@ fleet-demo: setup ## Train digits over a SuperLink and three SuperNodes on this 
 	rm -rf runs/fleet-demo
 	$(BIN)/fedfeast fleet demo --out runs/fleet-demo
 
-test: setup ## Run all tests
-	$(BIN)/python -m pytest
+test: setup ## Run all tests, in two processes of one thread each
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 gpu-test: setup ## Run the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu

@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from fedfeast.networks.normalisation import ByStatistics, RecordingByBatch, by_batch
@@ -36,3 +37,12 @@ def test_by_statistics_of_one_batch_equals_by_batch() -> None:
     expected = recording("n", inputs, SCALE, SHIFT)
     served = ByStatistics(recording.statistics(torch.float64))
     torch.testing.assert_close(served("n", inputs, SCALE, SHIFT), expected)
+
+
+@pytest.mark.gpu
+def test_vectors_that_start_anywhere_are_normalised_with() -> None:
+    flat, inputs = torch.randn(2 * 26 + 1, device="cuda"), torch.randn(256, 26, 32, 32, device="cuda")
+    inputs = inputs.to(memory_format=torch.channels_last)
+    scale, shift = flat[1:27], flat[27:]
+    normalised = by_batch("n", inputs, scale, shift)
+    torch.testing.assert_close(normalised, by_batch("n", inputs, scale.clone(), shift.clone()))
