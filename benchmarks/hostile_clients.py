@@ -6,60 +6,105 @@ python benchmarks/hostile_clients.py --seeds 0,1,2 --out benchmarks/DATE-hostile
 import argparse
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
+import torch
+
 from fedfeast.app.report import write_report
+from fedfeast.randomness import named_generator
 from fedfeast.runs import Run
 
 RULES = ("mean", "clipped-mean", "trimmed-mean", "median")
+CLEAN = "mean, clean"
+Runs = Mapping[tuple[str, int], Run]  # case and seed
 
 
-def cases(share: float) -> dict[str, Mapping[str, Any]]:
+def cases(share: float, enlargement: float) -> dict[str, Mapping[str, Any]]:
     """Every rule with hostile clients, the plain mean first, after the clean run that all are measured against."""
-    hostile = {f"{rule}, hostile": {"aggregation.rule": rule, "hostile.share": share} for rule in RULES}
-    return {"mean, clean": {}, **hostile}
+    lies = {"hostile.share": share, "hostile.enlargement": enlargement}
+    return {CLEAN: {}, **{f"{rule}, hostile": {"aggregation.rule": rule, **lies} for rule in RULES}}
 
 
-def by_budget(run: Run) -> str:
-    """Return the accuracies of all operating points, least MACs first."""
-    return " ".join(f"{100 * point.accuracy:.0f}" for point in run.curve.points)
+def train(out: Path, settings: Mapping[str, Any]) -> Path:
+    run = Run.create("digits", out, settings).train()
+    print(f"{out.name:<24} {100 * run.population_score:6.2f} %", flush=True)
+    return out
 
 
-def train_all(folder: Path, seeds: Sequence[int], share: float, rounds: int) -> list[tuple[str, int, Run]]:
-    runs = []
-    for seed in seeds:
-        for name, settings in cases(share).items():
-            out = folder / f"{name.replace(', ', '-')}-{seed}"
-            run = Run.create("digits", out, {"seed": seed, "training.rounds": rounds, **settings}).train()
-            print(f"seed {seed}  {name:<24} {100 * run.population_score:6.2f} %  {by_budget(run)}", flush=True)
-            runs.append((name, seed, run))
-    return runs
+def train_all(folder: Path, seeds: Sequence[int], rounds: int, lies: tuple[float, float], processes: int) -> Runs:
+    with ProcessPoolExecutor(processes) as pool:
+        waiting = {
+            (name, seed): pool.submit(
+                train,
+                folder / f"{name.replace(', ', '-')}-{seed}",
+                {"seed": seed, "training.rounds": rounds, **settings},
+            )
+            for seed in seeds
+            for name, settings in cases(*lies).items()
+        }
+        return {key: Run.open(one.result()) for key, one in waiting.items()}
 
 
-def table(runs: Sequence[tuple[str, int, Run]], seeds: Sequence[int]) -> list[str]:
-    scores = {(name, seed): 100 * run.population_score for name, seed, run in runs}
-    names = list(dict.fromkeys(name for name, _, _ in runs))
+def who_lies(run: Run) -> str:
+    """Say what the hostile clients of a run hold, and how often they are in the majority."""
+    federation = run.federation
+    hostility = federation.treatment().hostility
+    assert hostility is not None
+    liars = hostility.clients
+    examples = {one.index: one.num_examples for one in federation.clients if one.index in federation.participants}
+    held = sum(examples[index] for index in liars) / sum(examples.values())
+    flat, method = federation.initial_weights(), federation.method
+    reached, few, lost = 0, 0, 0
+    for row in run.folder.metrics():
+        cohort = [federation.clients[index] for index in row["clients"]]
+        planned, _ = method.plan_round(
+            method.initial_state(), flat, cohort, row["round"] - 1, named_generator(federation.recipe.seed, "plan")
+        )
+        everybody, hostile = torch.zeros_like(flat), torch.zeros_like(flat)
+        for assignment in planned:
+            assignment.slice_map.increment_(everybody, 1.0)
+            if assignment.client.index in liars:
+                assignment.slice_map.increment_(hostile, 1.0)
+        reached += int((everybody > 0).sum())
+        few += int(((everybody > 0) & (everybody < 3)).sum())
+        lost += int(((everybody > 0) & (2 * hostile >= everybody)).sum())
+    return f"{100 * held:.0f} % | {100 * few / reached:.0f} % | {100 * lost / reached:.0f} %"
+
+
+def score_table(runs: Runs, seeds: Sequence[int]) -> list[str]:
     lines = [
         "| rule | " + " | ".join(f"seed {seed}" for seed in seeds) + " | mean | worst loss | seconds a round |",
         "|---" * (len(seeds) + 4) + "|",
     ]
-    for name in names:
-        own = [scores[name, seed] for seed in seeds]
-        loss = max(scores[names[0], seed] - scores[name, seed] for seed in seeds)
-        seconds = mean(
-            run.summary["training_seconds"] / run.summary["finished_rounds"] for one, _, run in runs if one == name
-        )
+    for name in dict.fromkeys(name for name, _ in runs):
+        own = [100 * runs[name, seed].population_score for seed in seeds]
+        clean = [100 * runs[CLEAN, seed].population_score for seed in seeds]
+        loss = max(before - after for before, after in zip(clean, own, strict=True))
+        summaries = [runs[name, seed].summary for seed in seeds]
+        seconds = mean(one["training_seconds"] / one["finished_rounds"] for one in summaries)
         cells = " | ".join(f"{score:.2f}" for score in own)
         lines.append(f"| {name} | {cells} | {mean(own):.2f} | {loss:.2f} | {seconds:.2f} |")
-    first = [(name, run) for name, seed, run in runs if seed == seeds[0]]
-    macs = " | ".join(f"{point.macs / 1e6:.2f}M" for point in first[0][1].curve.points)
-    points = len(first[0][1].curve.points)
-    lines += ["", f"Accuracy by budget, seed {seeds[0]}:", "", f"| rule | {macs} |", "|---" * (points + 1) + "|"]
-    for name, run in first:
-        cells = " | ".join(f"{100 * point.accuracy:.1f}" for point in run.curve.points)
-        lines.append(f"| {name} | {cells} |")
+    return lines
+
+
+def liar_table(runs: Runs, seeds: Sequence[int]) -> list[str]:
+    lines = [
+        "| seed | data that liars hold | positions and rounds with one or two contributors | with half or more liars |",
+        "|---" * 4 + "|",
+    ]
+    return lines + [f"| {seed} | {who_lies(runs['median, hostile', seed])} |" for seed in seeds]
+
+
+def budget_table(runs: Runs, seed: int) -> list[str]:
+    own = {name: run.curve.points for (name, one), run in runs.items() if one == seed}
+    points = own[CLEAN]
+    macs = " | ".join(f"{point.macs / 1e6:.2f}M" for point in points)
+    lines = [f"Accuracy by budget, seed {seed}:", "", f"| rule | {macs} |", "|---" * (len(points) + 1) + "|"]
+    for name, measured in own.items():
+        lines.append(f"| {name} | " + " | ".join(f"{100 * point.accuracy:.1f}" for point in measured) + " |")
     return lines
 
 
@@ -67,16 +112,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--share", type=float, default=0.2)
+    parser.add_argument("--enlargement", type=float, default=10.0)
     parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path, help="a file for the tables")
     parser.add_argument("--report", type=Path, help="a folder for the first seed's report")
     options = parser.parse_args()
     seeds = [int(one) for one in options.seeds.split(",")]
     with tempfile.TemporaryDirectory() as folder:
-        runs = train_all(Path(folder), seeds, options.share, options.rounds)
-        lines = table(runs, seeds)
+        lies = options.share, options.enlargement
+        runs = train_all(Path(folder), seeds, options.rounds, lies, options.processes)
+        lines = [*score_table(runs, seeds), "", *liar_table(runs, seeds)]
+        for seed in seeds:
+            lines += ["", *budget_table(runs, seed)]
         if options.report is not None:
-            write_report([run for _, seed, run in runs if seed == seeds[0]], options.report / "report.html")
+            first = [run for (_, seed), run in runs.items() if seed == seeds[0]]
+            write_report(first, options.report / "report.html")
     print("\n".join(lines))
     if options.out is not None:
         options.out.write_text("\n".join(lines) + "\n")

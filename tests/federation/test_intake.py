@@ -62,18 +62,18 @@ def test_in_the_first_round_no_norm_is_too_large() -> None:
 def test_the_clipped_mean_streams_to_the_usual_norm() -> None:
     intake = Intake(FLAT, Aggregation("clipped-mean", clip_multiple=2.0), USUAL, 2)
     assert isinstance(intake.answers, Accumulator)
-    intake.take(assignment(0), SENT, torch.tensor([30.0, 40.0]))
-    assert intake.answers.mean(FLAT).tolist() == pytest.approx([1.2, 1.6, 0.0])
+    intake.take(assignment(0), SENT, torch.tensor([2.4, 3.2]))
+    assert intake.answers.mean(FLAT).tolist() == pytest.approx([0.6, 0.8, 0.0])
     intake.take(assignment(1), SENT, torch.tensor([0.3, 0.4]))
-    assert intake.answers.mean(FLAT).tolist() == pytest.approx([0.75, 1.0, 0.0])
-    assert intake.norms == pytest.approx([50.0, 0.5])  # as they came, so that the median stays honest
+    assert intake.answers.mean(FLAT).tolist() == pytest.approx([0.45, 0.6, 0.0])
+    assert intake.norms == pytest.approx([4.0, 0.5])  # as they came, so that the median stays honest
 
 
 def test_the_first_clipped_round_takes_its_own_median() -> None:
     intake = Intake(FLAT, Aggregation("clipped-mean"), NormHistory(), 3)
     for index, size in enumerate((1.0, 2.0, 1000.0)):
         intake.take(assignment(index), SENT, torch.tensor([size, 0.0]))
-    assert intake.answers.mean(FLAT).tolist() == pytest.approx([5 / 3, 0.0, 0.0])
+    assert intake.answers.mean(FLAT).tolist() == pytest.approx([(1 + 2 + 3**2 / 1000) / 3, 0.0, 0.0])
 
 
 def test_a_round_that_is_given_up_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

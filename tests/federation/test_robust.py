@@ -1,6 +1,8 @@
 """The robust rules against a loop over positions, on random slices."""
 
+from itertools import accumulate
 from math import ceil
+from statistics import median_low
 
 import numpy as np
 import pytest
@@ -26,12 +28,19 @@ def naive(changes: np.ndarray, weights: list[float], factors: list[float], rule:
             combined.append(0.0)
         elif rule == "clipped-mean" or len(said) < 3:
             combined.append(sum(value * w for value, w in said) / sum(w for _, w in said))
-        elif rule == "median":
-            combined.append(float(np.median([value for value, _ in said])))
         else:
-            cut = min(ceil(round(share * len(said), 9)), (len(said) - 1) // 2)
-            kept = sorted(said)[cut : len(said) - cut]
-            combined.append(sum(value * w for value, w in kept) / sum(w for _, w in kept))
+            cap = median_low([w for _, w in said])
+            voices = sorted((value, min(w, cap)) for value, w in said)
+            cut = 0 if rule == "median" else min(ceil(round(share * len(voices), 9)), (len(voices) - 1) // 2)
+            kept = voices[cut : len(voices) - cut]
+            total = sum(w for _, w in kept)
+            if rule == "median":
+                up_to = list(accumulate(w for _, w in kept))
+                lower = next(value for (value, _), passed in zip(kept, up_to, strict=True) if passed >= total / 2)
+                upper = next(value for (value, _), passed in zip(kept, up_to, strict=True) if passed > total / 2)
+                combined.append((lower + upper) / 2)
+            else:
+                combined.append(sum(value * w for value, w in kept) / total)
     return combined
 
 
@@ -49,7 +58,7 @@ def test_the_rules_equal_a_loop_over_positions(seed: int, clients: int, rule: Ru
     weights = generator.integers(1, 50, clients).astype(float).tolist()
     norms = generator.gamma(2.0, size=clients).tolist()
     factors = clip_factors(norms, 1.0)
-    assert factors.tolist() == pytest.approx([min(1.0, 1.0 / norm) for norm in norms])
+    assert factors.tolist() == pytest.approx([min(1.0, norm**-2) for norm in norms])
     options = Aggregation(rule, trim_share=share)
     got = combine(torch.from_numpy(changes), torch.tensor(weights, dtype=torch.float64), factors, options)
     assert got.tolist() == pytest.approx(naive(changes, weights, factors.tolist(), rule, share), rel=1e-5, abs=1e-6)
@@ -88,7 +97,7 @@ def test_unequal_slices_are_merged_position_by_position(seed: int, clients: int,
         assert torch.equal(merged, previous)
         return
     limit = 2.0 if bounded else 1.5 * float(np.median(norms))
-    factors = [min(1.0, limit / norm) if norm else 1.0 for norm in norms]
+    factors = [min(1.0, (limit / norm) ** 2) if norm else 1.0 for norm in norms]
     expected = previous.numpy() + naive(table, weights, factors, rule, options.trim_share)
     np.testing.assert_allclose(merged.numpy(), expected, rtol=1e-9, atol=1e-12)
     untouched = np.isnan(table).all(axis=0)
@@ -96,10 +105,16 @@ def test_unequal_slices_are_merged_position_by_position(seed: int, clients: int,
 
 
 @pytest.mark.parametrize("rule", ["trimmed-mean", "median"])
-def test_one_liar_among_three_moves_nothing_beyond_the_honest(rule: Rule) -> None:
-    changes = torch.tensor([[1.0], [2.0], [-1e6]])
-    got = combine(changes, torch.ones(3, dtype=torch.float64), torch.ones(3, dtype=torch.float64), Aggregation(rule))
+@pytest.mark.parametrize("claimed", [1.0, 1e6])
+def test_one_liar_among_three_moves_nothing_beyond_the_honest(rule: Rule, claimed: float) -> None:
+    changes, weights = torch.tensor([[1.0], [2.0], [-1e6]]), torch.tensor([1.0, 3.0, claimed], dtype=torch.float64)
+    got = combine(changes, weights, torch.ones(3, dtype=torch.float64), Aggregation(rule))
     assert 1.0 <= float(got) <= 2.0
+
+
+def test_the_further_a_change_is_off_the_less_it_counts() -> None:
+    kept = clip_factors([0.0, 1.0, 2.0, 4.0, 20.0], 2.0) * torch.tensor([0.0, 1.0, 2.0, 4.0, 20.0])
+    assert kept.tolist() == pytest.approx([0.0, 1.0, 2.0, 1.0, 0.2])
 
 
 def test_two_contributors_take_the_clipped_mean() -> None:

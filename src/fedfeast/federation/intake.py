@@ -2,6 +2,7 @@
 
 import logging
 
+import torch
 from torch import Tensor
 
 from fedfeast.federation.aggregation import Accumulator, Answers
@@ -67,7 +68,7 @@ class Intake:
             self._spooled.add(slices, change, norm, assignment.weight, counted)
         elif self.sums is not None:
             if self._clip_bound is not None and norm > self._clip_bound:
-                returned = sent + change * float(clip_factors([norm], self._clip_bound))
+                returned = torch.lerp(sent, returned, float(clip_factors([norm], self._clip_bound)))
             self.sums.add(slices, returned, assignment.weight, counted)
         return None
 

@@ -22,7 +22,7 @@ class Aggregation:
     """How answers become the global vector, and which are refused."""
 
     rule: Rule = "mean"
-    clip_multiple: float = 1.0  # of the usual norm: what the clipped mean cuts changes down to
+    clip_multiple: float = 1.5  # of the usual norm: above it a change counts for less, the further the less
     trim_share: float = 0.2  # of a position's contributors, taken away at either end
     refuse_multiple: float | None = None  # of the usual norm, above which a reply is refused; None refuses no norm
 
@@ -36,8 +36,13 @@ class Aggregation:
 
 
 def clip_factors(norms: Sequence[float], bound: float) -> Tensor:
-    """Return what to multiply each change with so that no norm is above the bound."""
-    return torch.tensor([min(1.0, bound / norm) if norm > 0 else 1.0 for norm in norms], dtype=torch.float64)
+    """Return what to multiply each change with so that no norm is above the bound.
+
+    A norm of k times the bound becomes the bound / k.
+    """
+    # Choice: redescending. Cut down to the bound itself, a liar would keep the full voice of an honest client and take
+    # two honest clients' progress away; the further off a change is, the less it counts (docs/decisions/020).
+    return torch.tensor([min(1.0, (bound / norm) ** 2) if norm > 0 else 1.0 for norm in norms], dtype=torch.float64)
 
 
 def combine(changes: Tensor, weights: Tensor, factors: Tensor, options: Aggregation) -> Tensor:
@@ -55,9 +60,12 @@ def combine(changes: Tensor, weights: Tensor, factors: Tensor, options: Aggregat
     few = count < LEAST_CONTRIBUTORS
     combined = torch.empty(len(count), dtype=torch.float64)
     combined[few] = _clipped_mean(changes[:, few], weights, factors)
-    # Choice: a median and what is trimmed count heads, since a client says itself how many examples it has.
-    many = changes[:, ~few], count[~few]
-    combined[~few] = _median(*many) if options.rule == "median" else _trimmed_mean(*many, weights, options.trim_share)
+    many = changes[:, ~few]
+    capped = _capped_weights(many, weights)
+    if options.rule == "median":
+        combined[~few] = _weighted_median(many, capped)
+    else:
+        combined[~few] = _trimmed_mean(many, capped, count[~few], options.trim_share)
     return combined
 
 
@@ -69,18 +77,35 @@ def _clipped_mean(changes: Tensor, weights: Tensor, factors: Tensor) -> Tensor:
     return torch.where(totals > 0, sums / totals, 0.0)
 
 
-def _median(changes: Tensor, count: Tensor) -> Tensor:
-    ordered = changes.sort(dim=0).values  # NaN comes last
-    lower, upper = (ordered.gather(0, middle.unsqueeze(0))[0].double() for middle in ((count - 1) // 2, count // 2))
+def _capped_weights(changes: Tensor, weights: Tensor) -> Tensor:
+    """Return (clients, positions): a client's weight, at most the median of those who have a say there, else 0."""
+    # Choice: a client says itself how much data it has. So capped, none of three or more has half the weight, and
+    # clients with next to no data, however many, do not outvote the others (docs/decisions/020).
+    own = torch.where(changes.isnan(), torch.nan, weights.unsqueeze(1))
+    return torch.minimum(own, own.nanmedian(dim=0).values).nan_to_num(0.0)
+
+
+def _weighted_median(changes: Tensor, weights: Tensor) -> Tensor:
+    """Return the value with half the weight on either side, the middle of two where they share it."""
+    ordered, order = changes.sort(dim=0)  # NaN comes last, and weighs nothing
+    up_to = weights.gather(0, order).cumsum(dim=0)
+    half = up_to[-1] / 2
+    nearly = half * 1e-9  # equal sums may differ by rounding
+    lower, upper = (
+        ordered.gather(0, passed.to(torch.uint8).argmax(dim=0, keepdim=True))[0].double()
+        for passed in (up_to >= half - nearly, up_to > half + nearly)
+    )
     return (lower + upper) / 2
 
 
-def _trimmed_mean(changes: Tensor, count: Tensor, weights: Tensor, share: float) -> Tensor:
+def _trimmed_mean(changes: Tensor, weights: Tensor, count: Tensor, share: float) -> Tensor:
+    """Return the weighted mean of what is left where the same number of clients is taken away at either end."""
     ordered, order = changes.sort(dim=0)
     cut = _trimmed(count, share)
     totals, sums = (torch.zeros(changes.shape[1], dtype=torch.float64) for _ in range(2))
     for rank, (values, clients) in enumerate(zip(ordered, order, strict=True)):
-        kept = torch.where((rank >= cut) & (rank < count - cut), weights[clients], 0.0)
+        own = weights.gather(0, clients.unsqueeze(0))[0]
+        kept = torch.where((rank >= cut) & (rank < count - cut), own, 0.0)
         totals += kept
         sums += kept * values.nan_to_num(0.0).double()
     return sums / totals

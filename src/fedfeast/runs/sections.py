@@ -163,7 +163,7 @@ class AggregationSection(Section):
     """How answers are merged, and which are refused; multiples are of the usual norm of a client's change."""
 
     rule: Literal["mean", "clipped-mean", "trimmed-mean", "median"] = "mean"
-    clip_multiple: float = Field(1.0, gt=0)
+    clip_multiple: float = Field(1.5, gt=0)
     trim_share: float = Field(0.2, gt=0, lt=0.5)  # at either end
     refuse_multiple: float | None = Field(None, gt=0)  # without it no norm is too large
 
