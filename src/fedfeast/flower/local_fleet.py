@@ -75,6 +75,7 @@ class LocalFleet:
         self.folder, self.secure, self.port = folder, secure, port or free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._credentials: ServerCredentials | None = None
+        self._orphans: dict[int, str] = {}
 
     def __enter__(self) -> Self:
         require_free(self.port)
@@ -99,6 +100,7 @@ class LocalFleet:
     ) -> None:
         for name in list(self.processes)[::-1]:
             self.stop(name)
+        _kill(self._orphans)
 
     @property
     def home(self) -> Path:
@@ -197,12 +199,15 @@ class LocalFleet:
         """Return what a process has said."""
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
-    def kill(self, name: str) -> None:
-        """End a process and those it started at once, as a power cut would."""
+    def kill(self, name: str, alone: bool = False) -> None:
+        """End a process at once, and those it started as a power cut would; alone, they are left until the end."""
         started = self.started_by(name)
         self.processes[name].kill()
         self.processes.pop(name).wait()
-        _kill(started)
+        if alone:
+            self._orphans |= started
+        else:
+            _kill(started)
 
     def stop(self, name: str, patience: float = 10.0) -> None:
         """End a process politely, and what is left of those it started without mercy."""

@@ -14,6 +14,7 @@ from fedfeast.data import class_names_of
 from fedfeast.errors import InvalidInput
 from fedfeast.flower.engine import FleetWorkforce
 from fedfeast.flower.fleet import Fleet
+from fedfeast.flower.orphans import end_with_parent
 from fedfeast.flower.post import Post
 from fedfeast.flower.terms import Terms
 from fedfeast.runs import Run
@@ -23,6 +24,7 @@ from fedfeast.runs.recipe import Recipe, load_recipe, parse_recipe
 LOG = logging.getLogger("fedfeast.fleet")
 # Choice: wide enough for honest clients with unequal data (docs/decisions/020); inf refuses no norm.
 REFUSE_MULTIPLE = 10.0
+SERVER_APP = "flwr-serverapp"  # Flower's program that runs us for a SuperLink
 
 
 class LoggedProgress:
@@ -90,6 +92,8 @@ def serve_run(grid: Grid, recipe: str, settings: Sequence[str], out: Path) -> Ru
 
 def main(grid: Grid, context: Context) -> None:
     """Run what the app's configuration names."""
+    if Path(sys.argv[0]).name == SERVER_APP:
+        end_with_parent()
     config = context.run_config
     settings = [part.strip() for part in str(config.get("settings", "")).split(";") if part.strip()]
     out = Path(str(config.get("out") or f"runs/{config['recipe']}-fleet"))
