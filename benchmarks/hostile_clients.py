@@ -115,13 +115,14 @@ def main() -> None:
     parser.add_argument("--enlargement", type=float, default=10.0)
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--runs", type=Path, help="a folder to keep the runs in, or to go on from")
     parser.add_argument("--out", type=Path, help="a file for the tables")
     parser.add_argument("--report", type=Path, help="a folder for the first seed's report")
     options = parser.parse_args()
     seeds = [int(one) for one in options.seeds.split(",")]
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as passing:
         lies = options.share, options.enlargement
-        runs = train_all(Path(folder), seeds, options.rounds, lies, options.processes)
+        runs = train_all(options.runs or Path(passing), seeds, options.rounds, lies, options.processes)
         lines = [*score_table(runs, seeds), "", *liar_table(runs, seeds)]
         for seed in seeds:
             lines += ["", *budget_table(runs, seed)]

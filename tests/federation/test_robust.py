@@ -1,7 +1,7 @@
 """The robust rules against a loop over positions, on random slices."""
 
+import math
 from itertools import accumulate
-from math import ceil
 from statistics import median_low
 
 import numpy as np
@@ -29,9 +29,9 @@ def naive(changes: np.ndarray, weights: list[float], factors: list[float], rule:
         elif rule == "clipped-mean" or len(said) < 3:
             combined.append(sum(value * w for value, w in said) / sum(w for _, w in said))
         else:
-            cap = median_low([w for _, w in said])
+            cap = median_low([w for _, w in said]) if rule == "median" else math.inf
             voices = sorted((value, min(w, cap)) for value, w in said)
-            cut = 0 if rule == "median" else min(ceil(round(share * len(voices), 9)), (len(voices) - 1) // 2)
+            cut = 0 if rule == "median" else min(math.ceil(round(share * len(voices), 9)), (len(voices) - 1) // 2)
             kept = voices[cut : len(voices) - cut]
             total = sum(w for _, w in kept)
             if rule == "median":

@@ -61,11 +61,11 @@ def combine(changes: Tensor, weights: Tensor, factors: Tensor, options: Aggregat
     combined = torch.empty(len(count), dtype=torch.float64)
     combined[few] = _clipped_mean(changes[:, few], weights, factors)
     many = changes[:, ~few]
-    capped = _capped_weights(many, weights)
     if options.rule == "median":
-        combined[~few] = _weighted_median(many, capped)
+        combined[~few] = _weighted_median(many, _capped_weights(many, weights))
     else:
-        combined[~few] = _trimmed_mean(many, capped, count[~few], options.trim_share)
+        # Choice: what is trimmed counts heads; what is left lies between honest changes and is weighed as always.
+        combined[~few] = _trimmed_mean(many, weights, count[~few], options.trim_share)
     return combined
 
 
@@ -104,8 +104,7 @@ def _trimmed_mean(changes: Tensor, weights: Tensor, count: Tensor, share: float)
     cut = _trimmed(count, share)
     totals, sums = (torch.zeros(changes.shape[1], dtype=torch.float64) for _ in range(2))
     for rank, (values, clients) in enumerate(zip(ordered, order, strict=True)):
-        own = weights.gather(0, clients.unsqueeze(0))[0]
-        kept = torch.where((rank >= cut) & (rank < count - cut), own, 0.0)
+        kept = torch.where((rank >= cut) & (rank < count - cut), weights[clients], 0.0)
         totals += kept
         sums += kept * values.nan_to_num(0.0).double()
     return sums / totals

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedfeast.routing import SliceMap
 
-BLOCK_BYTES = 64 * 2**20  # of one block of all changes, in memory at once
+BLOCK_BYTES = 16 * 2**20  # of one block of all changes, in memory at once; to sort and weigh it takes twelve times that
 LEAST_BLOCK = 1024  # positions
 
 
