@@ -23,14 +23,16 @@ def naive(changes: np.ndarray, weights: list[float], factors: list[float], rule:
     """One position after another, in plain Python."""
     combined = []
     for column in changes.T:
-        said = [(float(value) * f, w) for value, w, f in zip(column, weights, factors, strict=True) if value == value]
+        said = [
+            (float(value) * f, w, f) for value, w, f in zip(column, weights, factors, strict=True) if value == value
+        ]
         if not said:
             combined.append(0.0)
         elif rule == "clipped-mean" or len(said) < 3:
-            combined.append(sum(value * w for value, w in said) / sum(w for _, w in said))
+            combined.append(sum(value * w for value, w, _ in said) / sum(w for _, w, _ in said))
         else:
-            cap = median_low([w for _, w in said]) if rule == "median" else math.inf
-            voices = sorted((value, min(w, cap)) for value, w in said)
+            cap = median_low([w for _, w, _ in said]) if rule == "median" else math.inf
+            voices = sorted((value, min(w, cap) * f) for value, w, f in said)
             cut = 0 if rule == "median" else min(math.ceil(round(share * len(voices), 9)), (len(voices) - 1) // 2)
             kept = voices[cut : len(voices) - cut]
             total = sum(w for _, w in kept)

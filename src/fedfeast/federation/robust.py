@@ -55,17 +55,17 @@ def combine(changes: Tensor, weights: Tensor, factors: Tensor, options: Aggregat
     # Choice: every robust rule works on clipped changes. A small cohort often holds more liars than their share, and
     # few clients reach the outer positions; where liars pass the middle, the bound is left (docs/decisions/020).
     changes = changes * factors.unsqueeze(1).to(changes.dtype)
-    factors = torch.ones_like(factors)
     count = (~changes.isnan()).sum(dim=0)
     few = count < LEAST_CONTRIBUTORS
     combined = torch.empty(len(count), dtype=torch.float64)
-    combined[few] = _clipped_mean(changes[:, few], weights, factors)
+    combined[few] = _clipped_mean(changes[:, few], weights, torch.ones_like(factors))
     many = changes[:, ~few]
+    # Choice: what was cut down has as much less of a vote; as full votes near zero, a few would hold a median there.
     if options.rule == "median":
-        combined[~few] = _weighted_median(many, _capped_weights(many, weights))
+        combined[~few] = _weighted_median(many, _capped_weights(many, weights) * factors.unsqueeze(1))
     else:
-        # Choice: what is trimmed counts heads; what is left lies between honest changes and is weighed as always.
-        combined[~few] = _trimmed_mean(many, weights, count[~few], options.trim_share)
+        # Choice: what is trimmed counts heads; what is left lies between honest changes and is weighed by examples.
+        combined[~few] = _trimmed_mean(many, weights * factors, count[~few], options.trim_share)
     return combined
 
 
