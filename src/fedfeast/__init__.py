@@ -17,22 +17,33 @@ if TYPE_CHECKING:
     from fedfeast.runs import load_recipe as load_recipe
     from fedfeast.runs import plan_recipe, search_recipe
     from fedfeast.runs import train as train
+    from fedfeast.serving.bundle import extract as extract
     from fedfeast.serving.bundle import load_bundle as load_bundle
-    from fedfeast.serving.extraction import Limits as Limits
-    from fedfeast.serving.extraction import extract as extract
+    from fedfeast.serving.choice import Limits as Limits
+    from fedfeast.serving.exporting import ExportOptions as ExportOptions
+    from fedfeast.serving.exporting import export as export
+    from fedfeast.serving.ladder import Ladder as Ladder
+    from fedfeast.serving.ladder import export_ladder as export_ladder
+    from fedfeast.serving.shelf import Shelf as Shelf
+    from fedfeast.serving.verification import verify as verify
 
     plan, report, search = plan_recipe, write_report, search_recipe
 
 # Resolved on first use, so that `import fedfeast` and `fedfeast --help` load no torch.
 _PUBLIC = {
+    "ExportOptions": ("fedfeast.serving.exporting", "ExportOptions"),
     "ImageOptions": ("fedfeast.data", "ImageOptions"),
     "InvalidInput": ("fedfeast.errors", "InvalidInput"),
-    "Limits": ("fedfeast.serving.extraction", "Limits"),
+    "Ladder": ("fedfeast.serving.ladder", "Ladder"),
+    "Limits": ("fedfeast.serving.choice", "Limits"),
     "Recipe": ("fedfeast.runs", "Recipe"),
     "Run": ("fedfeast.runs", "Run"),
+    "Shelf": ("fedfeast.serving.shelf", "Shelf"),
     "draw_curves": ("fedfeast.app.pictures", "draw_curves"),
     "evaluate": ("fedfeast.runs", "evaluate"),
-    "extract": ("fedfeast.serving.extraction", "extract"),
+    "export": ("fedfeast.serving.exporting", "export"),
+    "export_ladder": ("fedfeast.serving.ladder", "export_ladder"),
+    "extract": ("fedfeast.serving.bundle", "extract"),
     "fetch_data": ("fedfeast.data", "fetch_data"),
     "list_data": ("fedfeast.data", "list_data"),
     "load_bundle": ("fedfeast.serving.bundle", "load_bundle"),
@@ -42,6 +53,7 @@ _PUBLIC = {
     "report": ("fedfeast.app.report", "write_report"),
     "search": ("fedfeast.runs", "search_recipe"),
     "train": ("fedfeast.runs", "train"),
+    "verify": ("fedfeast.serving.verification", "verify"),
 }
 __all__ = list(_PUBLIC)
 

@@ -10,6 +10,7 @@ from fedfeast.app.pictures import (
     curve_figure,
     draw_curves,
     history_figure,
+    latency_figure,
     search_figure,
 )
 from fedfeast.evaluation import Curve, CurvePoint
@@ -78,3 +79,11 @@ def test_history_clients_coverage_and_search(runs: list[Run]) -> None:
     assert all(label in coverage for label in ("stem", "stage1", "<!-- 25 -->", "<!-- 100 -->"))
     found = search_recipe(load_recipe("digits"), [2e5, 1e6]).distinct
     assert all(label in texts(search_figure(found)) for label in ("fitness", "extra blocks", "width index", "stage 3"))
+
+
+def test_accuracy_against_latency() -> None:
+    points = [{"name": f"{n}k", "median_ms": 2.0**n, "accuracy": 0.5 + n / 100} for n in range(1, 21)]
+    text = texts(latency_figure({"points": points, "device": "a phone", "threads": 2}))
+    for label in ("latency of one image (ms), a phone, 2 threads", "test accuracy (%)", "<!-- 1k -->", "<!-- 20k -->"):
+        assert label in text
+    assert "<!-- 2k -->" not in text, "not every point is named where there are many"

@@ -141,6 +141,27 @@ def search_figure(found: Sequence[Any]) -> Figure:
     return figure
 
 
+def latency_figure(measured: Mapping[str, Any]) -> Figure:
+    """Return accuracy against the measured latency of every served network; each is named by its MACs."""
+    points = measured["points"]
+    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
+    axes = figure.subplots()
+    times, accuracies = [one["median_ms"] for one in points], [100 * one["accuracy"] for one in points]
+    axes.plot(times, accuracies, "o-", markersize=4.5, linewidth=1.2, color=COLOURS[0])
+    for position in np.unique(np.linspace(0, len(points) - 1, min(8, len(points))).round().astype(int)):
+        place = (times[position], accuracies[position])
+        axes.annotate(points[position]["name"], place, (4, -11), textcoords="offset points", fontsize="small")
+    axes.set_ylim(*_accuracy_limits(axes))
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda milliseconds, _: f"{milliseconds:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel(f"latency of one image (ms), {measured['device']}, {measured['threads']} threads")
+    axes.set_ylabel("test accuracy (%)")
+    _tidy(axes)
+    return figure
+
+
 def label_of(run: Run) -> str:
     """Return what a run is called in a legend."""
     return f"{run.folder.path.name}, {run.recipe.method_name}"
