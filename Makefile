@@ -34,6 +34,7 @@ bench: setup ## Measure speed and memory; results belong in benchmarks/
 	$(BIN)/python benchmarks/eager_overhead.py
 	$(BIN)/python benchmarks/many_clients.py
 	$(BIN)/python benchmarks/two_processes.py
+	$(BIN)/python benchmarks/ladder.py
 
 gpu-bench: setup ## Measure a round on a CUDA device; FOLDER holds the data
 	$(BIN)/python benchmarks/round_gpu.py --set data.folder=$(FOLDER)
