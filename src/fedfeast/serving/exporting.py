@@ -2,14 +2,13 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from fedfeast.data import Examples
 from fedfeast.errors import InvalidInput
 from fedfeast.runs import Run
 from fedfeast.runs.files import write_whole
@@ -80,7 +79,8 @@ class Exporter:
             path.write_bytes(network)
             return {"opset": options.opset, **checked}
         quantise(network, path, self._extractor.calibration, self._prepare(model))
-        accuracy = measure_accuracy(self._predict(Session(path), model), self._on_host(self._extractor.test))
+        test = self._extractor.test.to(torch.device("cpu"))
+        accuracy = measure_accuracy(self._predict(Session(path), model), test)
         return {
             "opset": options.opset,
             "calibration_examples": len(self._extractor.calibration),
@@ -123,9 +123,6 @@ class Exporter:
             )
         return {"checked_examples": len(images), "largest_difference": difference}
 
-    def _on_host(self, examples: Examples) -> Examples:
-        return examples.to(torch.device("cpu"))
-
 
 def export(
     run: Run | Path | str,
@@ -140,20 +137,28 @@ def export(
     that holds the wanted formats, too.
     """
     out, options = Path(out), options or ExportOptions()
-    if out.suffix not in SUFFIXES:
-        extractor = Extractor(run)
-        exporter = Exporter(extractor, options)
-        with whole_folder(out) as folder:
-            point, more = measured_choice(extractor, limits, search)
-            extracted = extractor.extract(point)
-            exports = exporter.write(extracted, folder)
-            return write_bundle(folder, extracted, {**more, "exports": exports}, exports)
-    kind, manifest_path = _format_of(out, options.formats), out.with_suffix(".json")
+    if out.suffix in SUFFIXES:
+        kind = _format_of(out, options.formats)
+        return _export_file(run, out, limits, replace(options, formats=(kind,)), search)
     extractor = Extractor(run)
     exporter = Exporter(extractor, options)
+    with whole_folder(out) as folder:
+        point, more = measured_choice(extractor, limits, search)
+        extracted = extractor.extract(point)
+        exports = exporter.write(extracted, folder)
+        return write_bundle(folder, extracted, {**more, "exports": exports}, exports)
+
+
+def _export_file(
+    run: Run | Path | str, out: Path, limits: Limits, options: ExportOptions, search: bool
+) -> dict[str, Any]:
+    """Write one file and, when it is in place, the manifest beside it."""
+    (kind,), manifest_path = options.formats, out.with_suffix(".json")
     for path in (out, manifest_path):
         if path.exists():
             raise InvalidInput(f"--out {path} exists: give a new file.")
+    extractor = Extractor(run)
+    exporter = Exporter(extractor, options)
     point, more = measured_choice(extractor, limits, search)
     extracted = extractor.extract(point)
     out.parent.mkdir(parents=True, exist_ok=True)
