@@ -2,15 +2,18 @@
 
 import hashlib
 import threading
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from fedfeast.data import DatasetFacts
 from fedfeast.federation import OperatingPoint
 from fedfeast.runs import Run
 from fedfeast.serving.bundle import write_bundle
 from fedfeast.serving.choice import Limits
 from fedfeast.serving.exporting import FILES, Exporter, ExportOptions, Format
 from fedfeast.serving.extraction import Extractor
-from fedfeast.serving.latency import LatencyMeter
+from fedfeast.serving.latency import Latency, LatencyMeter
 from fedfeast.serving.whole_folder import whole_folder
 
 
@@ -36,6 +39,20 @@ class Shelf:
     def accuracy(self, point: OperatingPoint) -> float | None:
         """Return a point's test accuracy from the run's evaluation, without building anything."""
         return self._extractor.recorded_accuracy(point)
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What bundles say of the run and of the weights that the shelf serves."""
+        return self._extractor.run_facts
+
+    @property
+    def data_facts(self) -> DatasetFacts:
+        """What is known of the run's images."""
+        return self._extractor.run.recipe.data.facts
+
+    def latency(self, point: OperatingPoint) -> Latency:
+        """Return a point's latency on this device, measured once."""
+        return self._meter.latency(point)
 
     def choose(self, limits: Limits, search: bool = False) -> OperatingPoint:
         """Return the largest affordable point; latencies are measured on this device, each once."""
