@@ -54,7 +54,7 @@ def trained_support(built: Outline) -> ActivatedSupport | None:
     network = built.method.network
     if not isinstance(network, ElasticResNet):
         return None
-    trained = dict.fromkeys(one for level in built.levels for one in built.method.expected_passes(level.assignment))
+    trained = dict.fromkeys(one for level in built.levels for one in level.expected_passes(built.method))
     return ActivatedSupport.of(network, [Variant.of(network, one) for one in trained if isinstance(one, Architecture)])
 
 

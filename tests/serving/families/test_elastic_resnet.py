@@ -25,7 +25,7 @@ def test_the_module_gives_the_same_logits() -> None:
         if name.endswith(".scale"):
             mean, variance = (torch.from_numpy(generator.uniform(0.1, 1, shape)).float() for _ in range(2))
             statistics[name.removesuffix(".scale")] = (mean, variance)
-    deployed = Deployed(NETWORK, ARCHITECTURE, layout, flat)
+    deployed = Deployed(NETWORK, ARCHITECTURE, layout, flat, 1, 1)
     module = elastic_resnet.Network(elastic_resnet.describe(NETWORK, ARCHITECTURE)).eval()
     loaded = module.load_state_dict(state_dict_of(deployed, statistics), strict=False)
     assert all(name.endswith("num_batches_tracked") for name in loaded.missing_keys)
