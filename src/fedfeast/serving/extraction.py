@@ -14,6 +14,7 @@ from torch import Tensor
 from fedfeast.data import EMBEDDED, Examples, Normalisation
 from fedfeast.data.prepared import is_prepared, read_description
 from fedfeast.data.preparing import data_folder
+from fedfeast.evaluation import recalibrate
 from fedfeast.federation import Deployed, Method, OperatingPoint
 from fedfeast.runs import Run
 from fedfeast.runs.outline import outline
@@ -21,7 +22,6 @@ from fedfeast.serving.accuracy import measure_accuracy
 from fedfeast.serving.choice import Limits, MeasureLatency, choose_point
 from fedfeast.serving.elastic import least_possible, search_point
 from fedfeast.serving.families.registry import Family, family_of, state_dict_of
-from fedfeast.serving.recalibration import recalibrate_quickly
 from fedfeast.serving.standalone import Model, fill
 from fedfeast.serving.support import TrainedSupport
 
@@ -65,7 +65,7 @@ class Extractor:
         """Recalibrate a point; measure its accuracies where the run's evaluation has none, validation if wanted."""
         federation = self.run.federation
         deployed = self._deploy(self._flat, point)
-        statistics = recalibrate_quickly(deployed, self.calibration, federation.test.normalisation)
+        statistics = recalibrate(deployed, self.calibration, federation.test.normalisation)
         table = self._table(point, federation.test.normalisation)
         model = fill(self.family.build(table), table, state_dict_of(deployed, statistics))
         facts = {
