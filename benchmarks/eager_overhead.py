@@ -55,7 +55,7 @@ def bare_round(
             optimiser.zero_grad()
             carried = None
             for one, module in zip(passes, active, strict=True):
-                loss, carried = method.loss(one.role, (module(batch.images),), batch, carried)
+                loss, carried = method.loss(one.role, (module(batch.images),), batch, carried, {})
                 loss.backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(parameters, training.clip_norm)
             optimiser.step()
@@ -78,7 +78,9 @@ def main() -> None:
     for round_index in range(arguments.rounds + 3):
         cohort = named_generator(0, "cohort", round_index).choice(federation.participants, 10, replace=False)
         clients = [federation.clients[index] for index in cohort]
-        assignments, _ = federation.method.plan_round({}, clients, round_index, named_generator(0))
+        assignments, _ = federation.method.plan_round(
+            {}, federation.initial_weights(), clients, round_index, named_generator(0)
+        )
 
         def bare(planned: list[Assignment] = assignments, index: int = round_index) -> None:
             bare_round(federation, planned, modules, index)

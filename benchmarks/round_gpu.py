@@ -33,40 +33,41 @@ KINDS = {
 }
 
 
-def planned(federation: Federation, round_index: int) -> list[Assignment]:
+def planned(federation: Federation, flat: torch.Tensor, round_index: int) -> list[Assignment]:
     """Return the assignments of a round as training would draw them."""
     recipe = federation.recipe
     generator = named_generator(recipe.seed, "cohort", round_index)
     cohort = sample_cohort(federation.participants, recipe.training.clients_per_round, generator)
     clients = [federation.clients[index] for index in cohort]
-    return federation.method.plan_round({}, clients, round_index, named_generator(recipe.seed, "plan", round_index))[0]
+    generator = named_generator(recipe.seed, "plan", round_index)
+    return federation.method.plan_round(federation.method.initial_state(), flat, clients, round_index, generator)[0]
 
 
 def time_rounds(federation: Federation, engine: Engine, rounds: range, flat: torch.Tensor) -> tuple[float, float, int]:
     """Return the mean seconds of a round, the setup seconds of all, and the steps of all."""
     setup, steps, started = 0.0, 0, time.perf_counter()
     for round_index in rounds:
-        result = engine.run_round(flat, planned(federation, round_index), round_index, 0.05)
+        result = engine.run_round(flat, planned(federation, flat, round_index), round_index, 0.05)
         setup, steps = setup + result.setup_seconds, steps + result.num_steps
     torch.cuda.synchronize()
     return (time.perf_counter() - started) / len(rounds), setup, steps
 
 
-def training_flops(federation: Federation, engine: GraphEngine, rounds: range) -> float:
+def training_flops(federation: Federation, engine: GraphEngine, flat: torch.Tensor, rounds: range) -> float:
     """Return the floating-point operations of the rounds: three passes' worth of two per multiply-accumulate."""
     macs = sum(
         federation.method.network.macs(one_pass.architecture)
         for round_index in rounds
-        for assignment in planned(federation, round_index)
+        for assignment in planned(federation, flat, round_index)
         for passes in engine.draw(assignment, round_index).passes
         for one_pass in passes
     )
     return 6.0 * macs * federation.preparation.batch_size
 
 
-def time_preparation(federation: Federation, engine: GraphEngine) -> tuple[int, float]:
+def time_preparation(federation: Federation, engine: GraphEngine, flat: torch.Tensor) -> tuple[int, float]:
     """Return the examples of round 0, and the milliseconds it takes to gather, augment and mix them."""
-    drawn = [engine.draw(assignment, 0) for assignment in planned(federation, 0)]
+    drawn = [engine.draw(assignment, 0) for assignment in planned(federation, flat, 0)]
     clients, plans = [one.assignment.client.index for one in drawn], [one.plan for one in drawn]
     preparation, times = federation.preparation, []
     record = BatchRecord((preparation.batch_size, *federation.examples.pool.images.shape[1:]), torch.bfloat16)
@@ -82,7 +83,7 @@ def time_preparation(federation: Federation, engine: GraphEngine) -> tuple[int, 
 def profile_round(federation: Federation, engine: GraphEngine, flat: torch.Tensor) -> tuple[dict[str, float], int]:
     """Return the share of device time by kind of work in one round, and the number of kernels."""
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
-        engine.run_round(flat, planned(federation, 0), 0, 0.05)
+        engine.run_round(flat, planned(federation, flat, 0), 0, 0.05)
         torch.cuda.synchronize()
     micros: Counter[str] = Counter()
     events = [event for event in profiled.events() if event.device_type.name == "CUDA"]
@@ -102,9 +103,9 @@ def measure(settings: list[str], recipe_name: str, num_rounds: int, eager_rounds
     _, setup, steps = time_rounds(federation, engine, rounds, flat)
     seconds, setup_again, _ = time_rounds(federation, engine, rounds, flat)
     free, total = torch.cuda.mem_get_info()
-    prepared_examples, preparation_ms = time_preparation(federation, engine)
+    prepared_examples, preparation_ms = time_preparation(federation, engine, flat)
     shares, kernels = profile_round(federation, engine, flat)
-    first_passes = sum(len(passes) for one in planned(federation, 0) for passes in engine.draw(one, 0).passes)
+    first_passes = sum(len(passes) for one in planned(federation, flat, 0) for passes in engine.draw(one, 0).passes)
     sgd = LocalSgd(recipe.training.weight_decay, recipe.training.clip_norm)
     eager = EagerEngine(
         federation.method, federation.examples, federation.preparation, sgd, recipe.seed, device=federation.device
@@ -126,7 +127,7 @@ def measure(settings: list[str], recipe_name: str, num_rounds: int, eager_rounds
         "rounds": num_rounds,
         "eager_rounds": eager_rounds,
         "steps_per_round": steps / num_rounds,
-        "tflops": training_flops(federation, engine, rounds) / (seconds * num_rounds) / 1e12,
+        "tflops": training_flops(federation, engine, flat, rounds) / (seconds * num_rounds) / 1e12,
         "kernels_per_pass": kernels / first_passes,
         "time_shares": shares,
         "device": torch.cuda.get_device_name(),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedfeast.app.pictures import draw_curves as draw_curves
     from fedfeast.app.report import write_report
+    from fedfeast.app.study_command import study as study
     from fedfeast.data import ImageOptions as ImageOptions
     from fedfeast.data import fetch_data as fetch_data
     from fedfeast.data import list_data as list_data
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from fedfeast.runs import load_recipe as load_recipe
     from fedfeast.runs import plan_recipe, search_recipe
     from fedfeast.runs import train as train
+    from fedfeast.runs.method_list import list_methods as list_methods
     from fedfeast.serving.bundle import extract as extract
     from fedfeast.serving.bundle import load_bundle as load_bundle
     from fedfeast.serving.choice import Limits as Limits
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from fedfeast.serving.ladder import export_ladder as export_ladder
     from fedfeast.serving.shelf import Shelf as Shelf
     from fedfeast.serving.verification import verify as verify
+    from fedfeast.studies import StudyOptions as StudyOptions
+    from fedfeast.studies import StudyResult as StudyResult
 
     plan, report, search = plan_recipe, write_report, search_recipe
 
@@ -39,6 +43,8 @@ _PUBLIC = {
     "Recipe": ("fedfeast.runs", "Recipe"),
     "Run": ("fedfeast.runs", "Run"),
     "Shelf": ("fedfeast.serving.shelf", "Shelf"),
+    "StudyOptions": ("fedfeast.studies", "StudyOptions"),
+    "StudyResult": ("fedfeast.studies", "StudyResult"),
     "draw_curves": ("fedfeast.app.pictures", "draw_curves"),
     "evaluate": ("fedfeast.runs", "evaluate"),
     "export": ("fedfeast.serving.exporting", "export"),
@@ -46,12 +52,14 @@ _PUBLIC = {
     "extract": ("fedfeast.serving.bundle", "extract"),
     "fetch_data": ("fedfeast.data", "fetch_data"),
     "list_data": ("fedfeast.data", "list_data"),
+    "list_methods": ("fedfeast.runs.method_list", "list_methods"),
     "load_bundle": ("fedfeast.serving.bundle", "load_bundle"),
     "load_recipe": ("fedfeast.runs", "load_recipe"),
     "plan": ("fedfeast.runs", "plan_recipe"),
     "prepare_data": ("fedfeast.data", "prepare_data"),
     "report": ("fedfeast.app.report", "write_report"),
     "search": ("fedfeast.runs", "search_recipe"),
+    "study": ("fedfeast.app.study_command", "study"),
     "train": ("fedfeast.runs", "train"),
     "verify": ("fedfeast.serving.verification", "verify"),
 }

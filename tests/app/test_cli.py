@@ -106,7 +106,7 @@ def test_report(finished: Path, tmp_path: Path) -> None:
         (["train", "digits", "--set", "training.rounds=many"], "training.rounds = 'many'"),
         (["train", "digits", "--set", "population.gamma=-1"], "population.gamma = -1"),
         (["train", "digits", "--set", "population.num_clients=5000"], "5000 clients"),
-        (["train", "digits", "--set", "population.least_macs=1000"], "below the smallest variant"),
+        (["train", "digits", "--set", "population.least_macs=1000"], "below the smallest network"),
         (
             ["train", "cifar100-paper", "--set", "data.folder=/nowhere"],
             "the files of cifar100 are not in /nowhere: run fedfeast data fetch cifar100",

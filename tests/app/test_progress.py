@@ -2,7 +2,7 @@ import io
 
 from rich.console import Console
 
-from fedfeast.app.progress import CountedProgress, LiveProgress
+from fedfeast.app.progress import CountedProgress, LiveProgress, StudyProgress
 
 ROW = {"round": 3, "losses": {"teacher": 1.25, "student": 2.5}, "validation_score": 0.5}
 
@@ -31,6 +31,24 @@ def test_elsewhere_there_are_lines() -> None:
         "going on after round 2",
         "round 3/3  loss teacher 1.250 student 2.500  validation 50.0 %",
         "test curve 1/1",
+    ]
+
+
+def test_a_study_names_its_runs_and_clears_their_bars() -> None:
+    stream = io.StringIO()
+    progress = StudyProgress(Console(file=stream, width=120))
+    with progress:
+        progress.on_run(1, 2, "FEAST, seed 0", reused=True)
+        progress.on_run(2, 2, "FedAvg, [seed] 0", reused=False)
+        progress.on_start(0, 3, [])
+        progress.on_round(dict(ROW))
+        assert progress.current == "run 2 of 2 (FedAvg, [seed] 0)"
+        progress.on_run(3, 3, "HeteroFL, seed 0", reused=False)
+    assert stream.getvalue().splitlines() == [
+        "run 1 of 2  FEAST, seed 0, finished before",
+        "run 2 of 2  FedAvg, [seed] 0",
+        "round 3/3  loss teacher 1.250 student 2.500  validation 50.0 %",
+        "run 3 of 3  HeteroFL, seed 0",
     ]
 
 

@@ -19,6 +19,7 @@ LAYERS = (
     "engines",
     "runs",
     "serving",
+    "studies",
     "app",
 )
 FOUNDATION = {"errors", "randomness"}

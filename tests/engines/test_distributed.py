@@ -42,7 +42,7 @@ engine = DistributedEngine(built.engine(), ranks, built.preparation)
 flat = built.initial_weights()
 for count in (1, 5):  # one client leaves a share empty
     cohort = [built.clients[index] for index in built.participants[:count]]
-    planned, _ = built.method.plan_round({}, cohort, 0, named_generator(0))
+    planned, _ = built.method.plan_round({}, built.initial_weights(), cohort, 0, named_generator(0))
     result = engine.run_round(flat, planned, 0, 0.1)
     alone = built.engine().run_round(flat, planned, 0, 0.1)
     torch.testing.assert_close(result.flat, alone.flat, rtol=0, atol=1e-6)
@@ -99,7 +99,7 @@ def test_the_costliest_goes_first_to_the_idlest() -> None:
 def test_alone_it_equals_its_inner_engine() -> None:
     built = assemble(load_recipe("digits"))
     cohort = [built.clients[index] for index in built.participants[:2]]
-    planned, _ = built.method.plan_round({}, cohort, 0, named_generator(0))
+    planned, _ = built.method.plan_round({}, built.initial_weights(), cohort, 0, named_generator(0))
     flat = built.initial_weights()
     wrapped = DistributedEngine(built.engine(), Ranks(), built.preparation)
     result, plain = (engine.run_round(flat, planned, 0, 0.1) for engine in (wrapped, built.engine()))

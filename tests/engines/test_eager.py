@@ -63,7 +63,7 @@ def plainly_trained(method: Feast, flat: torch.Tensor, sgd: LocalSgd, rate: floa
             shapes = NETWORK.shapes(one_pass.architecture)  # type: ignore[arg-type]
             weights = NETWORK.layout.views(parameter, shapes)
             outputs = NETWORK.forward(weights, batch.images, one_pass.architecture, by_batch)  # type: ignore[arg-type]
-            loss, carried = method.loss(one_pass.role, outputs, batch, carried)
+            loss, carried = method.loss(one_pass.role, outputs, batch, carried, {})
             total = total + loss
         total.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_([parameter], sgd.clip_norm)
@@ -77,8 +77,8 @@ def test_a_clients_round_equals_plain_torch(rule: TrainingRule, clip_norm: float
     method, sgd = Feast(NETWORK, CACHE, rule), LocalSgd(5e-2, clip_norm)
     flat = NETWORK.initial_weights(named_generator(0, "weights")).double()
     assignment = method.assign(Client(0, "client", 1e12, 10))
-    slot = ClientSlot(NETWORK, torch.float64, torch.device("cpu"))
-    slot.load(assignment.slice_map.layout, assignment.slice_map.gather(flat))
+    slot = ClientSlot(method, torch.float64, torch.device("cpu"))
+    slot.load(assignment, assignment.slice_map.gather(flat))
     losses = train_client(method, assignment, slot, batches(3), sgd, 0.1, named_generator(0, "passes"))
     expected = assignment.slice_map.gather(plainly_trained(method, flat, sgd, 0.1))
     torch.testing.assert_close(slot.weights, expected, rtol=1e-9, atol=1e-12)
@@ -98,9 +98,9 @@ def test_decay_acts_on_every_routed_position() -> None:
     method, sgd = Feast(NETWORK, CACHE, "global-min"), LocalSgd(weight_decay=0.1)
     flat = NETWORK.initial_weights(named_generator(0, "weights")).double()
     assignment = method.assign(Client(0, "client", 1e12, 10))
-    slot = ClientSlot(NETWORK, torch.float64, torch.device("cpu"))
+    slot = ClientSlot(method, torch.float64, torch.device("cpu"))
     sent = assignment.slice_map.gather(flat)
-    slot.load(assignment.slice_map.layout, sent)
+    slot.load(assignment, sent)
     train_client(method, assignment, slot, batches(1), sgd, 0.5, named_generator(0))
     inactive = slot.gradient == 0
     assert 0 < int(inactive.sum()) < len(sent)
@@ -110,11 +110,11 @@ def test_decay_acts_on_every_routed_position() -> None:
 def test_a_slot_is_reused_by_clients_of_other_sizes() -> None:
     method, sgd = Feast(NETWORK, CACHE), LocalSgd()
     flat = NETWORK.initial_weights(named_generator(0, "weights")).double()
-    fresh, reused = (ClientSlot(NETWORK, torch.float64, torch.device("cpu")) for _ in range(2))
+    fresh, reused = (ClientSlot(method, torch.float64, torch.device("cpu")) for _ in range(2))
     for budget in (1e12, float(CACHE[1].macs), 1e12):
         assignment = method.assign(Client(0, "client", budget, 10))
-        reused.load(assignment.slice_map.layout, assignment.slice_map.gather(flat))
+        reused.load(assignment, assignment.slice_map.gather(flat))
         train_client(method, assignment, reused, batches(2), sgd, 0.1, named_generator(0))
-    fresh.load(assignment.slice_map.layout, assignment.slice_map.gather(flat))
+    fresh.load(assignment, assignment.slice_map.gather(flat))
     train_client(method, assignment, fresh, batches(2), sgd, 0.1, named_generator(0))
     assert torch.equal(fresh.weights, reused.weights)

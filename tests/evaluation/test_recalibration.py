@@ -24,7 +24,7 @@ NORMALISATION = Normalisation((0.4,), (0.3,))
 def deployed() -> Deployed:
     network = ElasticResNet(SPACE)
     flat = network.initial_weights(named_generator(0, "weights"))
-    return Deployed(network, SPACE.largest, Layout.of(network.shapes(SPACE.largest)), flat)
+    return Deployed(network, SPACE.largest, Layout.of(network.shapes(SPACE.largest)), flat, 1, 1)
 
 
 def examples(count: int, name: str = "examples") -> Examples:

@@ -11,5 +11,5 @@ def test_a_deployed_network_holds_its_own_weights_alone() -> None:
     network = ElasticResNet(space)
     layout = Layout.of(network.shapes(space.smallest))
     flat = torch.from_numpy(named_generator(0).normal(size=layout.size)).float()
-    logits = Deployed(network, space.smallest, layout, flat)(torch.zeros(3, 3, 8, 8), by_batch)
+    logits = Deployed(network, space.smallest, layout, flat, 1, 1)(torch.zeros(3, 3, 8, 8), by_batch)
     assert logits.shape == (3, 7)

@@ -32,7 +32,7 @@ def one_round(device: str, engine: str) -> torch.Tensor:
     built = assemble(load_recipe("digits", settings))
     assert built.device.type == device
     cohort = [built.clients[index] for index in built.participants[:4]]
-    assignments, _ = built.method.plan_round({}, cohort, 0, named_generator(0))
+    assignments, _ = built.method.plan_round({}, built.initial_weights(), cohort, 0, named_generator(0))
     return built.engine().run_round(built.initial_weights(), assignments, 0, 0.1).flat.cpu()
 
 

@@ -27,7 +27,7 @@ from fedfeast.data.round_batches import BatchRecord, make_round
 from fedfeast.engines import EagerEngine, GraphEngine, Precision
 from fedfeast.engines.graphs.streams import new_pool, new_stream
 from fedfeast.federation import Assignment, LocalSgd, RoundResult, mixed_cross_entropy
-from fedfeast.methods import Feast
+from fedfeast.methods import METHODS, Feast
 from fedfeast.methods.feast import TrainingRule
 from fedfeast.networks import Architecture
 from fedfeast.networks.normalisation import by_batch
@@ -66,13 +66,23 @@ def cohort(built: Federation, count: int) -> list[Assignment]:
     # Of the whole range of budgets, so that some clients hold much and train long.
     by_budget = sorted((built.clients[index] for index in built.participants), key=lambda one: one.budget_macs)
     chosen = [by_budget[int(place)] for place in np.linspace(0, len(by_budget) - 1, count)]
-    return built.method.plan_round({}, chosen, 0, named_generator(0))[0]
+    state, flat = built.method.initial_state(), built.initial_weights()
+    return built.method.plan_round(state, flat, chosen, 0, named_generator(0))[0]
 
 
 @pytest.mark.parametrize("rule", ["full", "global-min", "local-max", "min-max", "min-max-distilled"])
 def test_a_round_equals_the_eager_engines_in_float64(rule: TrainingRule) -> None:
-    built = federation(method__rule=rule, engine__precision="float64")
-    parts = (built.method, built.examples, built.preparation, LocalSgd(5e-4, 10.0), built.recipe.seed)
+    equals_eager(federation(method__rule=rule, engine__precision="float64"))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_round_of_every_method_equals_the_eager_engines_in_float64(method: str) -> None:
+    equals_eager(federation(method__name=method, engine__precision="float64"))
+
+
+def equals_eager(built: Federation) -> None:
+    sgd = built.method.optimiser(LocalSgd(5e-4, 10.0))
+    parts = (built.method, built.examples, built.preparation, sgd, built.recipe.seed)
     planned, flat = cohort(built, 6), built.initial_weights()
     expected = EagerEngine(*parts, torch.float64, built.device).run_round(flat, planned, 0, RATE)
     engine = GraphEngine(*parts, WHOLE, built.device)
@@ -172,9 +182,10 @@ def graph_engine(built: Federation) -> GraphEngine:
     return engine
 
 
-def test_a_fused_round_in_bfloat16_gives_the_same_bits_every_time() -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_a_round_in_bfloat16_gives_the_same_bits_every_time(method: str) -> None:
     pytest.importorskip("triton")
-    built = federation()
+    built = federation(method__name=method)
     first, other = graph_engine(built), graph_engine(built)
     assert first.workshop.fused
     assert first.workshop.precision == Precision(torch.float32, torch.bfloat16)

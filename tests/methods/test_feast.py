@@ -74,7 +74,7 @@ def batch() -> Batch:
 def test_the_losses_of_equation_9_on_hand_made_logits() -> None:
     method = Feast(NETWORK, CACHE, distillation_share=0.25)
     teacher_logits = torch.tensor([[math.log(4.0), math.log(1.0)]], requires_grad=True)
-    loss, carried = method.loss("teacher", (teacher_logits,), batch(), None)
+    loss, carried = method.loss("teacher", (teacher_logits,), batch(), None, {})
     supervised = -0.5 * math.log(0.8) - 0.5 * math.log(0.2)
     assert math.isclose(loss.item(), supervised, rel_tol=1e-6)
     assert carried is not None
@@ -82,12 +82,12 @@ def test_the_losses_of_equation_9_on_hand_made_logits() -> None:
     torch.testing.assert_close(carried, torch.tensor([[0.8, 0.2]]))
 
     student_logits = torch.tensor([[math.log(1.0), math.log(1.0)]])
-    loss, still_carried = method.loss("student", (student_logits,), batch(), carried)
+    loss, still_carried = method.loss("student", (student_logits,), batch(), carried, {})
     assert math.isclose(float(loss), 0.75 * math.log(2) + 0.25 * math.log(2), rel_tol=1e-6)
     assert still_carried is carried, "a second student sees the same teacher"
 
     uneven = torch.tensor([[math.log(3.0), math.log(1.0)]])
-    loss, _ = method.loss("student", (uneven,), batch(), carried)
+    loss, _ = method.loss("student", (uneven,), batch(), carried, {})
     expected = 0.75 * (-0.5 * math.log(0.75) - 0.5 * math.log(0.25)) + 0.25 * (
         -0.8 * math.log(0.75) - 0.2 * math.log(0.25)
     )

@@ -48,6 +48,19 @@ def test_shards_are_views_of_one_array() -> None:
             shards[outside]
 
 
+def test_held_classes_are_those_of_each_clients_own_examples() -> None:
+    shards = Shards(np.array([7, 3, 5, 0, 1]), np.array([0, 3, 3, 5]))
+    labels = np.array([4, 4, 9, 2, 9, 0, 9, 2])
+    assert shards.held_classes(labels) == [(0, 2), (), (4,)]
+
+
+def test_paper_clients_hold_what_a_look_at_their_examples_shows() -> None:
+    shards = paper_partition(1.0).shards
+    held = shards.held_classes(PAPER_LABELS)
+    assert held == [tuple(sorted(set(PAPER_LABELS[shard].tolist()))) for shard in shards]
+    assert len(held) == 100
+
+
 @pytest.mark.parametrize(
     ("proportions", "num_examples", "counts"),
     [

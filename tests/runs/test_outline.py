@@ -12,7 +12,7 @@ def test_levels_group_the_clients_by_what_they_afford() -> None:
     for level in built.levels:
         budgets = built.population.budgets_macs[level.clients]
         assert {len(built.cache.affordable(budget)) for budget in budgets} == {level.affordable}
-        assert len(level.assignment.architectures) == level.affordable
+        assert [len(one.architectures) for one in level.assignments] == [level.affordable]
 
 
 def test_pass_macs_are_smallest_plus_mean_interior_plus_largest() -> None:

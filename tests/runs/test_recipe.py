@@ -64,6 +64,26 @@ def test_settings_override_any_field() -> None:
     )
 
 
+@pytest.mark.parametrize("as_text", [False, True])
+def test_a_methods_levels_are_lists_in_a_list(as_text: bool) -> None:
+    text, levels = "method.levels=[[1, 0.5], [4, 1]]", [[1, 0.5], [4, 1]]
+    settings = ["method.name=scalefl", text] if as_text else {"method.name": "scalefl", "method.levels": levels}
+    recipe = load_recipe("digits", settings)
+    assert recipe.method.model_dump()["levels"] == ((1, 0.5), (4, 1.0))
+    assert recipe.settings()["method.levels"] == [[1, 0.5], [4, 1.0]]
+    assert parse_recipe(recipe.to_toml(), "again") == recipe
+
+
+def test_the_rivals_network_has_a_section() -> None:
+    recipe = load_recipe(
+        "digits", ["resnet.stage_channels=[8, 16]", "resnet.blocks=[1, 1]", "resnet.stage_strides=[1, 2]"]
+    )
+    assert recipe.resnet.stage_channels == (8, 16)
+    assert recipe.settings()["resnet.blocks"] == [1, 1]
+    assert parse_recipe(recipe.to_toml(), "again") == recipe
+    assert load_recipe("digits").resnet.stage_channels == (16, 32, 64, 128)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -89,7 +109,18 @@ def test_settings_override_any_field() -> None:
         ({"name": "none"}, "name = None: input should be a valid string"),
         ({"training.rounds": "none"}, "training.rounds = None"),
         ({"training.roundz": "none"}, "unknown key 'training.roundz'"),
-        ({"method.name": [1]}, "method.name = .1. is unknown"),
+        ({"method.name": [1]}, "method.name = '.1.' is unknown"),
+        ({"method.name": "scalefl", "method.levels": [[1.5, 0.5]]}, r"method.levels.0.0 = 1.5: .*integer"),
+        ({"method.name": "scalefl", "method.levels": [[1, 0.5, 2]]}, "method.levels.0 = .1, 0.5, 2."),
+        ({"method.name": "scalefl", "method.levels": [1, 0.5]}, "method.levels.0 = 1: input should be a valid tuple"),
+        ({"method.name": "scalefl", "method.levels": 4}, "method.levels = 4: input should be a valid tuple"),
+        ({"method.name": "heterofl", "method.widths": ["wide"]}, "method.widths.0 = 'wide'"),
+        ({"method.name": "heterofl", "method.width": [0.5]}, r"'method.width': did you mean 'method.widths'\?"),
+        ({"method.name": "heterofl", "method.weighting": "counts"}, "method.weighting = 'counts': input should be"),
+        ({"method.name": "fiarse", "method.layerwise": 1}, "method.layerwise = 1"),
+        ({"resnet.stem_channels": 64}, r"unknown key 'resnet.stem_channels'"),
+        ({"resnet.blocks": [2, 2.5]}, "resnet.blocks.1 = 2.5"),
+        ({"resnet.stage_channels": 64}, "resnet.stage_channels = 64"),
     ],
 )
 def test_bad_settings_get_one_clear_sentence(settings: dict[str, Any], message: str) -> None:
@@ -138,10 +169,11 @@ def test_a_written_recipe_is_plain_toml() -> None:
 def test_the_papers_other_data_sets_keep_its_protocol(name: str, examples: tuple[int, int]) -> None:
     paper, other = load_recipe("cifar100-paper").settings(), load_recipe(name).settings()
     own = {"name", "data.name", "data.validation_examples", "data.calibration_examples", "variants.cache"}
-    own |= {"network.stem_stride"}
+    own |= {"network.stem_stride", "resnet.stem_stride"}
     assert {key for key in paper if paper[key] != other[key]} <= own
     assert (other["data.validation_examples"], other["data.calibration_examples"]) == examples
-    assert other["network.stem_stride"] == (2 if name == "tinyimagenet-paper" else 1)
+    stride = 2 if name == "tinyimagenet-paper" else 1
+    assert other["network.stem_stride"] == other["resnet.stem_stride"] == stride
 
 
 def test_prepared_data_are_looked_up_in_the_recipes_folder(tmp_path: Path) -> None:

@@ -2,13 +2,14 @@ import pytest
 from pydantic import ValidationError
 
 from fedfeast.methods import METHODS
-from fedfeast.runs.sections import METHOD_SECTIONS, PartitionSection, PopulationSection, TrainingSection
+from fedfeast.networks import ResNet
+from fedfeast.runs.sections import PartitionSection, PopulationSection, ResNetSection, TrainingSection, method_section
 
 
 def test_every_method_has_a_section_with_its_hyper_parameters() -> None:
-    assert METHOD_SECTIONS.keys() == METHODS.keys()
-    assert METHOD_SECTIONS["feast"]().model_dump() == {"name": "feast", "rule": "full", "distillation_share": 0.5}
-    assert METHOD_SECTIONS["fedavg"].model_validate({"max_macs": 3e6}).model_dump() == {
+    assert {method_section(name)().model_dump()["name"] for name in METHODS} == METHODS.keys()
+    assert method_section("feast")().model_dump() == {"name": "feast", "rule": "full", "distillation_share": 0.5}
+    assert method_section("fedavg").model_validate({"max_macs": 3e6}).model_dump() == {
         "name": "fedavg",
         "max_macs": 3e6,
     }
@@ -30,3 +31,11 @@ def test_settings_that_a_source_would_ignore_are_refused() -> None:
 def test_sections_are_frozen() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         TrainingSection().rounds = 5  # type: ignore[misc]
+
+
+def test_the_rivals_network_is_resnet_18_by_default() -> None:
+    assert ResNet(**ResNetSection().model_dump()) == ResNet()
+    with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
+        ResNetSection(activation="before")  # type: ignore[call-arg]  # a method decides it
+    with pytest.raises(ValidationError, match="valid integer"):
+        ResNetSection.model_validate({"stem_stride": 1.5})

@@ -305,9 +305,9 @@ class Counting(Feast):
         return {"rounds": torch.zeros(1, dtype=torch.int64)}
 
     def plan_round(
-        self, state: State, cohort: Sequence[Client], round_index: int, generator: np.random.Generator
+        self, state: State, flat: Tensor, cohort: Sequence[Client], round_index: int, generator: np.random.Generator
     ) -> tuple[list[Assignment], State]:
-        assignments, _ = super().plan_round(state, cohort, round_index, generator)
+        assignments, _ = super().plan_round(state, flat, cohort, round_index, generator)
         assert int(state["rounds"]) == round_index, "the memory of the round before"
         return assignments, {"rounds": state["rounds"] + 1}
 

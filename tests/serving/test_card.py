@@ -15,6 +15,7 @@ MANIFEST: dict[str, Any] = {
     "macs": 3000,
     "parameters": 30,
     "bytes": 120,
+    "masked": None,
     "untrained_share": 0.0,
     "test_accuracy": 0.75,
     "validation_accuracy": None,
@@ -67,6 +68,14 @@ def test_a_searched_and_untrained_network_and_its_exports_are_said() -> None:
         "18, 19, ... (all in `manifest.json`)",
     ):
         assert part in card, part
+
+
+def test_a_masked_network_is_said_to_be_one() -> None:
+    masked = {"counted": "weights that are kept", "dense": {"macs": 9000, "parameters": 90}}
+    card = write_card({**MANIFEST, "masked": masked}, CURVE)
+    assert "| MACs of one inference | 3,000 kept, of 9,000 |\n| parameters | 30 kept, of 90 |" in card
+    assert "**Note.** This is a masked network. Its MACs and parameters" in card
+    assert "masked" not in write_card(MANIFEST, CURVE)
 
 
 def test_a_run_without_a_curve() -> None:

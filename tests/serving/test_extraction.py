@@ -20,16 +20,17 @@ SHORT = {
 }
 
 
-def test_a_cached_network_has_the_accuracy_of_the_runs_evaluation(extractor: Extractor) -> None:
+def test_a_cached_network_has_the_accuracies_of_the_runs_evaluation(extractor: Extractor) -> None:
     point = extractor.points[3]
     extracted = extractor.extract(point)
     facts = extracted.facts
     assert facts["test_accuracy"] == extractor.run.curve.points[3].accuracy
-    assert facts["accuracy_from"] == {"test": RECORDED, "validation": MEASURED}
     federation = extractor.run.federation
     deployed = federation.method.deploy(extractor.run.best().flat, point)
-    assert facts["validation_accuracy"] == pytest.approx(federation.validation.accuracy(deployed), abs=0.0126)
+    assert facts["validation_accuracy"] == federation.validation.accuracy(deployed)
+    assert facts["accuracy_from"] == {"test": RECORDED, "validation": RECORDED}
     assert (facts["macs"], facts["parameters"], facts["cached"]) == (545_920, 48_578, True)
+    assert facts["masked"] is None
     assert facts["calibration"]["examples"] == 120
     assert facts["class_names"] == list("0123456789")
     assert facts["untrained_share"] == 0
@@ -45,17 +46,18 @@ def test_the_extracted_network_is_the_evaluated_one(extractor: Extractor) -> Non
         assert accuracy == pytest.approx(extractor.recorded_accuracy(point), abs=1.5 / len(test))
 
 
-def test_without_validation_or_with_a_recorded_one_none_is_measured(extractor: Extractor, tmp_path: Path) -> None:
-    facts = extractor.extract(extractor.points[0], validate=False).facts
-    assert facts["validation_accuracy"] is None
-    assert facts["accuracy_from"]["validation"] is None
+def test_what_no_evaluation_has_recorded_is_measured_where_wanted(extractor: Extractor, tmp_path: Path) -> None:
+    point = extractor.points[0]
     copytree(extractor.run.folder.path, tmp_path / "run")
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    points = [{**point, "accuracy": 0.125} for point in summary["curve"]]
-    (tmp_path / "run" / "summary.json").write_text(json.dumps({**summary, "validation_curve": points}))
-    recorded = Extractor(tmp_path / "run").extract(extractor.points[0], validate=False).facts
-    assert recorded["validation_accuracy"] == 0.125
-    assert recorded["accuracy_from"]["validation"] == RECORDED
+    del summary["validation_curve"]
+    (tmp_path / "run" / "summary.json").write_text(json.dumps(summary))
+    older = Extractor(tmp_path / "run")
+    facts = older.extract(point, validate=False).facts
+    assert (facts["validation_accuracy"], facts["accuracy_from"]["validation"]) == (None, None)
+    facts = older.extract(point).facts
+    assert facts["accuracy_from"]["validation"] == MEASURED
+    assert facts["validation_accuracy"] == pytest.approx(extractor.recorded_accuracy(point, "validation"), abs=0.0126)
 
 
 def test_an_evaluation_of_other_weights_does_not_count(extractor: Extractor, tmp_path: Path) -> None:

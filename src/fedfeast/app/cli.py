@@ -119,6 +119,25 @@ def plan(
 
 
 @app.command()
+def methods(
+    recipe: Annotated[
+        str, typer.Option(help="The recipe whose networks the operating points are of.")
+    ] = "cifar100-paper",
+    settings: SettingsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the methods with a sentence, the paper, their options and what they would serve."""
+    from fedfeast.app.method_tables import print_methods
+    from fedfeast.runs.method_list import list_methods
+
+    listed = list_methods(recipe, settings or [])
+    if as_json:
+        print(json.dumps(listed, indent=2))
+    else:
+        print_methods(listed, recipe, _console(as_json))
+
+
+@app.command()
 def search(
     recipe: RecipeArgument,
     out: Annotated[
@@ -188,6 +207,31 @@ def report(
         print(json.dumps({"report": str(page), "files": [str(file) for file in files]}, indent=2))
     else:
         _console(as_json).print(f"report   {page}", highlight=False, markup=False, soft_wrap=True)
+
+
+@app.command()
+def study(  # noqa: PLR0913 - an argument an option
+    name: Annotated[str, typer.Argument(help="A study, or list to see them all.")],
+    out: Annotated[Path | None, typer.Option(help="The study's folder; studies/NAME by default.")] = None,
+    runs: Annotated[
+        Path | None,
+        typer.Option(help="Where its runs lie, reused by other studies; runs beside the folder by default."),
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="cifar100 (default), cinic10, tinyimagenet or digits.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds of every run, to shorten a study.")] = None,
+    seeds: Annotated[str, typer.Option(help="One or several seeds, e.g. 0,1,2: mean and spread are reported.")] = "0",
+    settings: SettingsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a set of runs, finished ones reused, and set their numbers beside the paper's in one report."""
+    from fedfeast.app.study_command import list_studies, study_or_explain
+    from fedfeast.studies import StudyOptions, parse_seeds
+
+    if name == "list":
+        list_studies(as_json)
+        return
+    options = StudyOptions(dataset, rounds, parse_seeds(seeds), settings or (), runs)
+    study_or_explain(name, out, options, as_json)
 
 
 def _parse_numbers(name: str, text: str) -> list[float]:

@@ -12,12 +12,10 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from fedfeast.methods.served_variants import format_macs
 from fedfeast.runs import Run
+from fedfeast.studies.published import ANCHORS_MACS, ROUNDS, TRAINING_RULES
 
-COLOURS = ("#0b6e99", "#d9730d", "#448361", "#9065b0", "#c14c8a", "#64473a")
+COLOURS = ("#0b6e99", "#d9730d", "#448361", "#9065b0", "#c14c8a", "#64473a", "#cb912f", "#2f9e8f", "#5d6b7a", "#d44c47")
 GREY = "#9aa5b1"
-
-# The paper's test accuracy (%) by inference MACs on CIFAR-100 after 4000 rounds, gamma 1 (its component table).
-PAPER_ANCHORS = {24.97e6: 64.89, 50.23e6: 65.60, 228.66e6: 71.82, 407.72e6: 71.94, 595.79e6: 71.06}
 
 
 def draw_curves(runs: Sequence[Run], path: Path | str) -> None:
@@ -48,14 +46,14 @@ def curve_figure(runs: Sequence[Run]) -> Figure:
             label=f"{label_of(run)}: population score {100 * run.population_score:.1f} %",
         )
     if all(run.recipe.data.name == "cifar100" for run in runs):
-        macs, values = list(PAPER_ANCHORS), list(PAPER_ANCHORS.values())
-        accuracy.plot(macs, values, "D", color="black", fillstyle="none", label="the paper's FEAST, 4000 rounds")
+        values, label = TRAINING_RULES["cifar100"]["full"], f"the paper's FEAST, {ROUNDS} rounds"
+        accuracy.plot(ANCHORS_MACS, values, "D", color="black", fillstyle="none", label=label)
     accuracy.set_ylabel("test accuracy (%)")
-    accuracy.set_ylim(*_accuracy_limits(accuracy))
+    accuracy.set_ylim(*accuracy_limits(accuracy))
     accuracy.legend(loc="lower left", bbox_to_anchor=(0, 1), frameon=False, borderaxespad=0)
     _draw_budgets(clients, runs[0].folder.budgets_macs())
-    _macs_axis(clients)
-    _tidy(accuracy, clients)
+    macs_axis(clients)
+    tidy(accuracy, clients)
     return figure
 
 
@@ -80,7 +78,7 @@ def history_figure(runs: Sequence[Run]) -> Figure:
     loss.legend(frameon=False, fontsize="small")
     score.set_ylabel("validation\npopulation score (%)")
     score.set_xlabel("round")
-    _tidy(loss, score)
+    tidy(loss, score)
     return figure
 
 
@@ -97,8 +95,8 @@ def clients_figure(run: Run) -> Figure:
     axes.scatter(budgets, realized, s=18, color=COLOURS[0], alpha=0.75, label="realized share")
     axes.set_ylabel("share of all examples (%)")
     axes.legend(frameon=False)
-    _macs_axis(axes, "client's budget (MACs per example)")
-    _tidy(axes)
+    macs_axis(axes, "client's budget (MACs per example)")
+    tidy(axes)
     return figure
 
 
@@ -136,8 +134,8 @@ def search_figure(found: Sequence[Any]) -> Figure:
     depth.set_ylabel("extra blocks")
     width.set_ylabel("width index")
     depth.legend(frameon=False, ncols=4, fontsize="small", loc="lower right")
-    _macs_axis(width)
-    _tidy(fitness, depth, width)
+    macs_axis(width)
+    tidy(fitness, depth, width)
     return figure
 
 
@@ -151,14 +149,14 @@ def latency_figure(measured: Mapping[str, Any]) -> Figure:
     for position in np.unique(np.linspace(0, len(points) - 1, min(8, len(points))).round().astype(int)):
         place = (times[position], accuracies[position])
         axes.annotate(points[position]["name"], place, (4, -11), textcoords="offset points", fontsize="small")
-    axes.set_ylim(*_accuracy_limits(axes))
+    axes.set_ylim(*accuracy_limits(axes))
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda milliseconds, _: f"{milliseconds:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel(f"latency of one image (ms), {measured['device']}, {measured['threads']} threads")
     axes.set_ylabel("test accuracy (%)")
-    _tidy(axes)
+    tidy(axes)
     return figure
 
 
@@ -171,7 +169,7 @@ def _coloured(runs: Sequence[Run]) -> list[tuple[Run, str]]:
     return [(run, COLOURS[position % len(COLOURS)]) for position, run in enumerate(runs)]
 
 
-def _accuracy_limits(axes: Axes) -> tuple[float, float]:
+def accuracy_limits(axes: Axes) -> tuple[float, float]:
     """Return limits at least ten points apart, so that noise does not look like a trend."""
     values = np.concatenate([np.asarray(line.get_ydata(), dtype=float) for line in axes.get_lines()])
     low, high = float(values.min()), float(values.max())
@@ -186,7 +184,8 @@ def _draw_budgets(axes: Axes, budgets_macs: np.ndarray) -> None:
     axes.set_ylabel("clients\nby budget")
 
 
-def _macs_axis(axes: Axes, label: str = "inference cost (MACs per example)") -> None:
+def macs_axis(axes: Axes, label: str = "inference cost (MACs per example)") -> None:
+    """Make the horizontal axis one of MACs, logarithmic."""
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda macs, _: format_macs(macs)))
@@ -194,7 +193,8 @@ def _macs_axis(axes: Axes, label: str = "inference cost (MACs per example)") -> 
     axes.set_xlabel(label)
 
 
-def _tidy(*all_axes: Axes) -> None:
+def tidy(*all_axes: Axes) -> None:
+    """Give axes a light grid and no frame."""
     for axes in all_axes:
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)

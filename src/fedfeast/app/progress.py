@@ -80,6 +80,23 @@ class LiveProgress(_Display):
         self._plain_line(f"test curve {measured}/{total}", measured == total)
 
 
+class StudyProgress(LiveProgress):
+    """Shows a study: which of its runs is at work, and that run."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self.current = ""  # what is said of a study that was stopped
+
+    def on_run(self, number: int, total: int, name: str, reused: bool) -> None:
+        """Name the run in a line that stays, and clear away the bars of the one before."""
+        for task in self._progress.task_ids:
+            self._progress.remove_task(task)
+        self._validation = ""
+        self.current = f"run {number} of {total} ({name})"
+        said = f"run {number} of {total}  {name}{', finished before' if reused else ''}"
+        self._console.print(said, highlight=False, markup=False, soft_wrap=True)
+
+
 class CountedProgress(_Display):
     """Shows a known number of pieces of work."""
 

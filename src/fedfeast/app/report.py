@@ -1,20 +1,17 @@
 """One self-contained HTML page about one or several runs, and its pictures as files."""
 
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
-from matplotlib.figure import Figure
 
-from fedfeast.app.pictures import as_svg, clients_figure, coverage_figure, curve_figure, history_figure, label_of
+from fedfeast.app.pages import Pictures, write_page
+from fedfeast.app.pictures import clients_figure, coverage_figure, curve_figure, history_figure, label_of
 from fedfeast.errors import InvalidInput
 from fedfeast.methods.served_variants import format_macs
 from fedfeast.runs import Run
 from fedfeast.runs.coverage import cover
-from fedfeast.runs.files import write_text
 from fedfeast.runs.outline import outline
 
 
@@ -24,7 +21,7 @@ def write_report(runs: Sequence[Run], path: Path | str) -> list[Path]:
     for run in runs:
         if not run.folder.has_finished_rounds():
             raise InvalidInput(f"{run.folder.path} has no finished round yet: {run.folder.how_to_go_on()}.")
-    pictures = _Pictures(path.with_name(f"{path.stem}-pictures"))
+    pictures = Pictures(path.with_name(f"{path.stem}-pictures"))
     data_sets = sorted({run.recipe.data.name for run in runs})
     content = {
         "title": " and ".join(run.folder.path.name for run in runs) if len(runs) < 4 else f"{len(runs)} runs",
@@ -40,27 +37,8 @@ def write_report(runs: Sequence[Run], path: Path | str) -> list[Path]:
         "runs": [_describe(run, pictures) for run in runs],
     }
     content["shared_figures"] = [figure for figure in content["shared_figures"] if figure]
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    template = resources.files("fedfeast.app").joinpath("report.html.j2").read_text()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, environment.from_string(template).render(content))
+    write_page("report.html.j2", content, path)
     return [path, *pictures.files]
-
-
-class _Pictures:
-    """Collects figures: inline for the page, and as files."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.files: list[Path] = []
-
-    def add(self, heading: str, name: str, figure: Figure, caption: str) -> dict[str, str]:
-        """Save a figure in both formats; return what the page shows of it."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for suffix in (".svg", ".png"):
-            self.files.append(self.folder / f"{name}{suffix}")
-            figure.savefig(self.files[-1], dpi=160)
-        return {"heading": heading, "svg": as_svg(figure), "caption": caption}
 
 
 def _notes(runs: Sequence[Run], data_sets: Sequence[str]) -> list[str]:
@@ -76,7 +54,7 @@ def _notes(runs: Sequence[Run], data_sets: Sequence[str]) -> list[str]:
     return notes
 
 
-def _curves(runs: Sequence[Run], data: str, pictures: _Pictures, several: bool) -> dict[str, str] | None:
+def _curves(runs: Sequence[Run], data: str, pictures: Pictures, several: bool) -> dict[str, Any] | None:
     measured = [run for run in runs if run.recipe.data.name == data and run.folder.has_summary()]
     if not measured:
         return None
@@ -118,7 +96,7 @@ def _wins(run: Run, first: Run) -> str:
     return f"{wins.wins} / {wins.ties} / {wins.losses}"
 
 
-def _describe(run: Run, pictures: _Pictures) -> dict[str, Any]:
+def _describe(run: Run, pictures: Pictures) -> dict[str, Any]:
     name = run.folder.path.name
     figures = [
         pictures.add(

@@ -35,11 +35,15 @@ def train_or_explain(recipe: str, out: Path | None, settings: list[str], as_json
 
 def how_to_go_on(recipe: str, folder: Path, settings: list[str], ranks: Ranks) -> str:
     """Return the command that trains on from the last checkpoint."""
-    program = ["fedfeast"]
-    if ranks.size > 1:
-        program = ["torchrun", "--nproc-per-node", str(ranks.local_size), "-m", "fedfeast"]
     words = [word for setting in settings for word in ("--set", setting)]
-    return shlex.join([*program, "train", recipe, "--out", str(folder), *words])
+    return shlex.join([*program_of(ranks), "train", recipe, "--out", str(folder), *words])
+
+
+def program_of(ranks: Ranks) -> list[str]:
+    """Return the words with which this program was started."""
+    if ranks.size == 1:
+        return ["fedfeast"]
+    return ["torchrun", "--nproc-per-node", str(ranks.local_size), "-m", "fedfeast"]
 
 
 def say_how_to_go_on(run: Run, stop: Interrupted, command: str) -> None:

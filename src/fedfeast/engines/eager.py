@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from fedfeast.data import Batch, Preparation, ShardedExamples, draw_local_plan, make_batches
-from fedfeast.federation import Accumulator, Assignment, Collected, Engine, LocalSgd, Method
-from fedfeast.networks import Layout, Network
+from fedfeast.federation import Accumulator, Assignment, Collected, Constants, Engine, LocalSgd, Method
+from fedfeast.networks import Layout
 from fedfeast.networks.normalisation import by_batch
 from fedfeast.randomness import named_generator
 
@@ -23,18 +23,32 @@ RoleLosses = dict[str, list[Tensor]]
 class ClientSlot:
     """The weights and gradient of the client at work, as one flat vector each, reused for every client."""
 
-    def __init__(self, network: Network, dtype: torch.dtype, device: torch.device) -> None:
-        self._network = network
-        self._weights = network.layout.zeros(dtype, device)
-        self._gradient = network.layout.zeros(dtype, device)
+    def __init__(self, method: Method, dtype: torch.dtype, device: torch.device) -> None:
+        self._method, self._network, self._device = method, method.network, device
+        layout = method.network.layout
+        self._weights, self._gradient = layout.zeros(dtype, device), layout.zeros(dtype, device)
+        # What passes compute with; the client's own weights for nearly all methods.
+        self._effective = layout.zeros(dtype, device) if method.changes_weights else self._weights
         self._leaves = lru_cache(maxsize=LEAF_SETS)(self._make_leaves)
 
-    def load(self, layout: Layout, compact: Tensor) -> None:
-        """Take in the compact vector that a client received."""
-        self.layout = layout
-        self.weights = self._weights[: layout.size]
-        self.gradient = self._gradient[: layout.size]
-        self.weights.copy_(compact)
+    def load(self, assignment: Assignment, received: Tensor) -> None:
+        """Take in the vector that a client received."""
+        self.layout = layout = assignment.slice_map.layout
+        self.weights, self.gradient = self._weights[: layout.size], self._gradient[: layout.size]
+        self.weights.copy_(received)
+        self.constants: Constants = {name: one.to(self._device) for name, one in assignment.constants.items()}
+
+    def begin_step(self) -> None:
+        """Forget the last step's gradient; make the weights that this step's passes compute with."""
+        self.gradient.zero_()
+        if self._method.changes_weights:
+            self._effective[: self.layout.size] = self._method.weights(self.weights, self.constants)
+
+    def end_step(self, sgd: LocalSgd, learning_rate: float) -> None:
+        """Update the weights by the gradients that the step's passes added up."""
+        if self._method.changes_weights:
+            self.gradient.copy_(self._method.weight_gradient(self.gradient, self.weights, self.constants))
+        sgd_step_(self.weights, self.gradient, sgd, learning_rate)
 
     def leaves(self, architecture: Hashable) -> "Leaves":
         """Return an architecture's tensors as autograd leaves, each with its place in the gradient."""
@@ -42,7 +56,7 @@ class ClientSlot:
 
     def _make_leaves(self, layout: Layout, architecture: Hashable) -> "Leaves":
         shapes = self._network.shapes(architecture)
-        views = layout.views(self._weights, shapes)
+        views = layout.views(self._effective, shapes)
         weights = {name: view.detach().requires_grad_() for name, view in views.items()}
         return Leaves(weights, list(layout.views(self._gradient, shapes).values()))
 
@@ -72,15 +86,15 @@ def train_client(
     """Train the slot's weights in place over the batches; return every pass's loss by role."""
     losses: RoleLosses = defaultdict(list)
     for step, batch in enumerate(batches):
-        slot.gradient.zero_()
+        slot.begin_step()
         carried = None
         for one_pass in method.passes(assignment, step, generator):
             leaves = slot.leaves(one_pass.architecture)
             outputs = method.network.forward(leaves.weights, batch.images, one_pass.architecture, by_batch)
-            loss, carried = method.loss(one_pass.role, outputs, batch, carried)
+            loss, carried = method.loss(one_pass.role, outputs, batch, carried, slot.constants)
             leaves.add_gradient_of(loss)
             losses[one_pass.role].append(loss.detach())
-        sgd_step_(slot.weights, slot.gradient, sgd, learning_rate)
+        slot.end_step(sgd, learning_rate)
     return losses
 
 
@@ -106,7 +120,7 @@ class EagerEngine(Engine):
     ) -> None:
         self.method, self._examples, self._preparation, self._sgd = method, examples, preparation, sgd
         self._seed, self._dtype, self._device = seed, dtype, torch.device(device)
-        self._slot = ClientSlot(method.network, dtype, self._device)
+        self._slot = ClientSlot(method, dtype, self._device)
 
     def collect(
         self, flat: Tensor, assignments: Sequence[Assignment], round_index: int, learning_rate: float
@@ -121,11 +135,13 @@ class EagerEngine(Engine):
             examples = self._examples.of_client(client)
             plan = draw_local_plan(len(examples), examples.image_size, self._preparation, round_index, generator)
             batches = make_batches(examples, plan, self._preparation.normalisation, self._dtype)
-            self._slot.load(assignment.slice_map.layout, assignment.slice_map.gather(flat))
+            sent = assignment.slice_map.gather(flat)
+            self._slot.load(assignment, sent)
             client_losses = train_client(
                 self.method, assignment, self._slot, batches, self._sgd, learning_rate, generator
             )
-            answers.add(assignment.slice_map, self._slot.weights, assignment.weight)
+            counted = self.method.counted(assignment, sent, self._slot.weights)
+            answers.add(assignment.slice_map, self._slot.weights, assignment.weight, counted)
             num_steps += plan.num_steps
             for role, values in client_losses.items():
                 losses[role].extend(values)

@@ -91,8 +91,8 @@ class Examiner:
         measured = []
         for point in points:
             on_point(point)
-            accuracy = self.accuracy(method.deploy(flat, point))
-            measured.append(CurvePoint(point.name, point.macs, point.parameters, accuracy))
+            deployed = method.deploy(flat, point)
+            measured.append(CurvePoint(point.name, deployed.macs, deployed.parameters, self.accuracy(deployed)))
         return Curve(tuple(measured))
 
 

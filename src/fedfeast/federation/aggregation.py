@@ -13,10 +13,17 @@ class Accumulator:
         self.totals = torch.zeros((2, size), dtype=torch.float64, device=device)  # of shares of a cohort, these add up
         self.sums, self.weights = self.totals
 
-    def add(self, slice_map: SliceMap, compact: Tensor, weight: float) -> None:
-        """Add one client's returned values n_i * theta_i[u] and its weight n_i at every position it was sent."""
-        slice_map.add_(self.sums, compact, weight)
-        slice_map.increment_(self.weights, weight)
+    def add(self, slice_map: SliceMap, local: Tensor, weight: float, counted: Tensor | None = None) -> None:
+        """Add one client's returned values n_i * theta_i[u] and its weight n_i at every position it was sent.
+
+        Where ``counted``, of the client's layout, is false the client has no say.
+        """
+        if counted is None:
+            slice_map.add_(self.sums, local, weight)
+            slice_map.increment_(self.weights, weight)
+        else:
+            slice_map.add_(self.sums, torch.where(counted, local, 0), weight)
+            slice_map.add_(self.weights, counted, weight)
 
     def mean(self, previous: Tensor) -> Tensor:
         """Return the weighted mean where somebody answered, else the previous value bit for bit."""

@@ -11,14 +11,6 @@ from fedfeast.federation.method import Method
 from fedfeast.federation.records import Assignment
 
 
-@dataclass(frozen=True)
-class LocalSgd:
-    """The client's optimiser: plain SGD, a fresh one every round."""
-
-    weight_decay: float = 5e-4  # on every routed position (docs/decisions/005)
-    clip_norm: float = 10.0  # of the step's summed gradient
-
-
 @dataclass(frozen=True, eq=False)
 class Collected:
     """What a cohort, or a share of it, sent back; shares add up."""

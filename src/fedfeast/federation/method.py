@@ -2,13 +2,16 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from torch import Tensor
 
 from fedfeast.data import Batch
 from fedfeast.federation.aggregation import Accumulator
-from fedfeast.federation.records import Assignment, Client, Deployed, OperatingPoint, Pass, State
+from fedfeast.federation.local_sgd import LocalSgd
+from fedfeast.federation.parts import Parts
+from fedfeast.federation.records import Assignment, Client, Constants, Deployed, OperatingPoint, Pass, State
 from fedfeast.networks import Network
 from fedfeast.routing import SliceMap
 
@@ -20,21 +23,42 @@ class Method(ABC):
     and ``loss`` after each pass in that order; the gradients of a step add up to one update; ``merge`` at the end.
     """
 
+    paper: ClassVar[str] = ""  # where the method comes from
+    plans_differ: ClassVar[bool] = False  # whether clients of the same budget may be given different networks
     network: Network
+
+    @classmethod
+    @abstractmethod
+    def build(cls, parts: Parts, **options: Any) -> Self:
+        """Return the method for a recipe's networks; options are its hyper-parameters, fields with a default."""
+
+    @property
+    def keeps_budgets(self) -> bool:
+        """Whether no client is made to train what it could not afford to serve."""
+        return True
+
+    @property
+    def least_macs(self) -> int:
+        """The smallest budget that the method is made for; clients below it are an error unless excluded."""
+        return self.operating_points()[0].macs
 
     def initial_state(self) -> State:
         """Return the memory a federation starts with."""
         return {}
 
-    @abstractmethod
+    def optimiser(self, common: LocalSgd) -> LocalSgd:
+        """Return the clients' optimiser, given the one that all methods share."""
+        return common
+
     def trains(self, budget_macs: float) -> bool:
         """Return whether a client with this budget takes part in training."""
+        return budget_macs >= self.least_macs
 
     @abstractmethod
     def plan_round(
-        self, state: State, cohort: Sequence[Client], round_index: int, generator: np.random.Generator
+        self, state: State, flat: Tensor, cohort: Sequence[Client], round_index: int, generator: np.random.Generator
     ) -> tuple[list[Assignment], State]:
-        """Give every client of the cohort its part in this round."""
+        """Give every client of the cohort its part in this round, which starts from the global vector."""
 
     @abstractmethod
     def passes(self, assignment: Assignment, step: int, generator: np.random.Generator) -> list[Pass]:
@@ -44,15 +68,45 @@ class Method(ABC):
     def expected_passes(self, assignment: Assignment) -> dict[Hashable, float]:
         """Return how often a local step passes through each architecture on average."""
 
+    def served_macs(self, assignment: Assignment) -> int:
+        """Return what one inference of the largest network that a client trains would cost it."""
+        return max(self.network.macs(architecture) for architecture in assignment.architectures)
+
+    def weights(self, weights: Tensor, constants: Constants) -> Tensor:
+        """Return the weights that passes compute with, given those of a client, position by position."""
+        return weights
+
+    def weight_gradient(self, gradient: Tensor, weights: Tensor, constants: Constants) -> Tensor:
+        """Return the gradient by a client's weights, given that by the weights that passes compute with."""
+        return gradient
+
+    @property
+    def changes_weights(self) -> bool:
+        """Whether passes compute with other weights than the client's."""
+        return type(self).weights is not Method.weights
+
     @abstractmethod
     def loss(
-        self, role: str, outputs: tuple[Tensor, ...], batch: Batch, carried: Tensor | None
+        self, role: str, outputs: tuple[Tensor, ...], batch: Batch, carried: Tensor | None, constants: Constants
     ) -> tuple[Tensor, Tensor | None]:
         """Return a pass's loss and what it leaves to the step's later passes."""
+
+    def counted(self, assignment: Assignment, sent: Tensor, returned: Tensor) -> Tensor | None:
+        """Return where a client's answer counts, as a mask of its vector; None is everywhere."""
+        return None
+
+    @property
+    def counts_in_part(self) -> bool:
+        """Whether an answer may not count everywhere."""
+        return type(self).counted is not Method.counted
 
     @abstractmethod
     def operating_points(self) -> tuple[OperatingPoint, ...]:
         """Return the networks to serve, least MACs first."""
+
+    def trained_architectures(self) -> tuple[Hashable, ...]:
+        """Return the architectures that training comes back to; others may occur, and are not prepared for."""
+        return tuple(dict.fromkeys(point.architecture for point in self.operating_points()))
 
     def merge(self, flat: Tensor, answers: Accumulator) -> Tensor:
         """Return the global vector after the round."""
@@ -61,4 +115,5 @@ class Method(ABC):
     def deploy(self, flat: Tensor, point: OperatingPoint) -> Deployed:
         """Take an operating point out of the global vector."""
         slices = SliceMap.leading(self.network.layout, self.network.shapes(point.architecture))
-        return Deployed(self.network, point.architecture, slices.layout, slices.gather(flat))
+        local = slices.gather(flat)
+        return Deployed(self.network, point.architecture, slices.layout, local, point.macs, point.parameters)

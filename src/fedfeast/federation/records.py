@@ -1,7 +1,7 @@
 """The records that a round passes between method, engine and evaluation."""
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -10,6 +10,7 @@ from fedfeast.networks.layers import Layers
 from fedfeast.routing import SliceMap
 
 State = Mapping[str, Tensor]  # a method's memory, handed from round to round
+Constants = Mapping[str, Tensor]  # what stays the same for a client over a round, of equal shapes for all clients
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Client:
     name: str
     budget_macs: float
     num_examples: int
+    held_classes: tuple[int, ...] = ()  # that its examples have, sorted
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Assignment:
     slice_map: SliceMap
     architectures: tuple[Hashable, ...]  # that the client may train, least first
     weight: float
+    constants: Constants = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,10 @@ class Pass:
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """A network that a trained federation can serve."""
+    """A network that a trained federation can serve.
+
+    Where the weights decide the cost, MACs and parameters are what the network keeps below; ``Deployed`` has the cost.
+    """
 
     name: str
     macs: int
@@ -58,6 +64,8 @@ class Deployed:
     architecture: Hashable
     layout: Layout
     flat: Tensor
+    macs: int
+    parameters: int
 
     def __call__(self, images: Tensor, layers: Layers) -> Tensor:
         """Return the served logits (batch, classes) of normalised images."""

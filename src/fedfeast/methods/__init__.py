@@ -1,18 +1,13 @@
-"""One file a paper; a new method is one file and one line here."""
+"""One file a paper; a new method is one file and one line in METHODS."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
-from fedfeast.federation import Method
 from fedfeast.methods.feast import Feast as Feast
 from fedfeast.methods.fedavg import FedAvg as FedAvg
-from fedfeast.networks import ElasticResNet
-from fedfeast.variants import VariantCache
-
-METHODS: dict[str, type[Method]] = {"feast": Feast, "fedavg": FedAvg}
-
-
-def build_method(name: str, network: ElasticResNet, cache: VariantCache, options: Mapping[str, Any]) -> Method:
-    """Return the named method with its hyper-parameters."""
-    method: Callable[..., Method] = METHODS[name]
-    return method(network=network, cache=cache, **options)
+from fedfeast.methods.federated_nas import DeepFedNas as DeepFedNas
+from fedfeast.methods.federated_nas import SuperFedNas as SuperFedNas
+from fedfeast.methods.fedrolex import FedRolex as FedRolex
+from fedfeast.methods.fiarse import Fiarse as Fiarse
+from fedfeast.methods.fjord import FjORD as FjORD
+from fedfeast.methods.heterofl import HeteroFL as HeteroFL
+from fedfeast.methods.registry import METHODS as METHODS
+from fedfeast.methods.registry import find_method as find_method
+from fedfeast.methods.scalefl import ScaleFL as ScaleFL

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from torch import Tensor
@@ -13,8 +13,10 @@ from fedfeast.errors import InvalidInput
 from fedfeast.federation import (
     Assignment,
     Client,
+    Constants,
     Method,
     OperatingPoint,
+    Parts,
     Pass,
     State,
     mixed_cross_entropy,
@@ -32,21 +34,23 @@ TrainingRule = Literal["full", "global-min", "local-max", "min-max", "min-max-di
 class Feast(Method):
     """Train the smallest, a random and the largest affordable variant together on every mini-batch."""
 
+    paper: ClassVar = "FEAST: Federated Shared-Space Training for Resource-Heterogeneous Clients"
     network: ElasticResNet
     cache: VariantCache
     rule: TrainingRule = "full"  # the rows of the paper's component table
     distillation_share: float = 0.5  # rho_kd
 
+    @classmethod
+    def build(cls, parts: Parts, **options: Any) -> Self:
+        """Return FEAST on the elastic network."""
+        return cls(parts.elastic, parts.cache, **options)
+
     def __post_init__(self) -> None:
         if not 0 <= self.distillation_share <= 1:
             raise InvalidInput(f"method.distillation_share = {self.distillation_share}: give a share from 0 to 1.")
 
-    def trains(self, budget_macs: float) -> bool:
-        """Every client that affords the smallest variant takes part."""
-        return budget_macs >= self.cache[0].macs
-
     def plan_round(
-        self, state: State, cohort: Sequence[Client], round_index: int, generator: np.random.Generator
+        self, state: State, flat: Tensor, cohort: Sequence[Client], round_index: int, generator: np.random.Generator
     ) -> tuple[list[Assignment], State]:
         """Route each client the envelope of its affordable set (Eqs. 3, 4); its answer weighs n_i (Eq. 7)."""
         return [self.assign(client) for client in cohort], state
@@ -83,7 +87,7 @@ class Feast(Method):
         return {one: 1.0 for one in endpoints} | {one: 1.0 / len(interior) for one in interior}
 
     def loss(
-        self, role: str, outputs: tuple[Tensor, ...], batch: Batch, carried: Tensor | None
+        self, role: str, outputs: tuple[Tensor, ...], batch: Batch, carried: Tensor | None, constants: Constants
     ) -> tuple[Tensor, Tensor | None]:
         """Return L_sup, or for a student L_stu against the teacher's detached softmax (Eq. 9)."""
         (logits,) = outputs

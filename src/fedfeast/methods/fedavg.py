@@ -3,13 +3,24 @@
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from torch import Tensor
 
 from fedfeast.data import Batch
 from fedfeast.errors import InvalidInput
-from fedfeast.federation import Assignment, Client, Method, OperatingPoint, Pass, State, mixed_cross_entropy
+from fedfeast.federation import (
+    Assignment,
+    Client,
+    Constants,
+    Method,
+    OperatingPoint,
+    Parts,
+    Pass,
+    State,
+    mixed_cross_entropy,
+)
 from fedfeast.methods.served_variants import cached_points
 from fedfeast.networks import ElasticResNet
 from fedfeast.routing import SliceMap
@@ -20,9 +31,15 @@ from fedfeast.variants import Variant, VariantCache
 class FedAvg(Method):
     """Train one cached variant; clients that cannot afford it neither train nor are served."""
 
+    paper: ClassVar = "McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, 2017"
     network: ElasticResNet
     cache: VariantCache
     max_macs: float | None = None  # the largest cached variant up to here; without it the smallest of all
+
+    @classmethod
+    def build(cls, parts: Parts, **options: Any) -> Self:
+        """Return FedAvg on a variant of the elastic network."""
+        return cls(parts.elastic, parts.cache, **options)
 
     @cached_property
     def variant(self) -> Variant:
@@ -37,12 +54,17 @@ class FedAvg(Method):
             )
         return affordable[-1]
 
+    @property
+    def least_macs(self) -> int:
+        """That of the smallest variant: who cannot afford the one network is left out without complaint."""
+        return self.cache[0].macs
+
     def trains(self, budget_macs: float) -> bool:
         """Every client that affords the one network takes part."""
         return budget_macs >= self.variant.macs
 
     def plan_round(
-        self, state: State, cohort: Sequence[Client], round_index: int, generator: np.random.Generator
+        self, state: State, flat: Tensor, cohort: Sequence[Client], round_index: int, generator: np.random.Generator
     ) -> tuple[list[Assignment], State]:
         """Send everybody the network; an answer weighs n_i."""
         architectures = (self.variant.architecture,)
@@ -57,7 +79,7 @@ class FedAvg(Method):
         return {assignment.architectures[0]: 1.0}
 
     def loss(
-        self, role: str, outputs: tuple[Tensor, ...], batch: Batch, carried: Tensor | None
+        self, role: str, outputs: tuple[Tensor, ...], batch: Batch, carried: Tensor | None, constants: Constants
     ) -> tuple[Tensor, Tensor | None]:
         """Return the supervised loss."""
         (logits,) = outputs

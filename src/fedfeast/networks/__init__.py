@@ -5,5 +5,7 @@ from fedfeast.networks.layers import Weights as Weights
 from fedfeast.networks.layout import Layout as Layout
 from fedfeast.networks.layout import Shapes as Shapes
 from fedfeast.networks.network import Network as Network
+from fedfeast.networks.resnet import Level as Level
+from fedfeast.networks.resnet import ResNet as ResNet
 from fedfeast.networks.space import Architecture as Architecture
 from fedfeast.networks.space import SearchSpace as SearchSpace

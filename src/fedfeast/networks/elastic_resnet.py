@@ -3,19 +3,16 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from math import sqrt
 
 import numpy as np
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from fedfeast.networks.cost import count_convolution_macs, count_macs, count_parameters
+from fedfeast.networks.initialisation import draw_weights
 from fedfeast.networks.layers import Layers, Weights
-from fedfeast.networks.layout import Layout
+from fedfeast.networks.layout import ALIGNMENT, Layout
 from fedfeast.networks.space import Architecture, SearchSpace
-
-ALIGNMENT = 32  # elements: 128 bytes in float32, what vector loads of any device want
 
 
 @dataclass(frozen=True)
@@ -47,16 +44,7 @@ class ElasticResNet:
 
     def initial_weights(self, generator: np.random.Generator) -> Tensor:
         """Draw a flat float32 vector: torch's default initialisation, norms at scale 1 and shift 0."""
-        flat = self.layout.zeros(torch.float32)
-        for name, view in self.layout.views(flat).items():
-            if name.endswith(".scale"):
-                view.fill_(1.0)
-            elif not name.endswith(".shift"):
-                weight = "head.weight" if name == "head.bias" else name
-                bound = 1.0 / sqrt(np.prod(self.layout.shapes[weight][1:]))
-                drawn = generator.random(tuple(view.shape), dtype=np.float32)
-                view.copy_(torch.from_numpy(drawn).mul_(2 * bound).sub_(bound))
-        return flat
+        return draw_weights(self.layout, generator)
 
     def forward(
         self, weights: Weights, images: Tensor, architecture: Architecture, layers: Layers

@@ -7,6 +7,8 @@ from math import prod
 import torch
 from torch import Tensor
 
+ALIGNMENT = 32  # elements: 128 bytes in float32, what vector loads of any device want
+
 Shapes = Mapping[str, tuple[int, ...]]
 
 

@@ -34,6 +34,10 @@ class Shards:
         """The number of examples of each client."""
         return np.diff(self.offsets)
 
+    def held_classes(self, labels: NDArray[np.int64]) -> list[tuple[int, ...]]:
+        """Return the classes that each client's examples have, sorted, given the labels of all examples."""
+        return [tuple(np.unique(labels[shard]).tolist()) for shard in self]
+
 
 @dataclass(frozen=True, eq=False)
 class Partition:

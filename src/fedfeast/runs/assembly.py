@@ -21,9 +21,9 @@ from fedfeast.engines import EagerEngine, GraphEngine, Precision
 from fedfeast.engines.graphs.workshop import has_fused_kernels
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Examiner
-from fedfeast.federation import Client, Engine, LocalSgd, Method
-from fedfeast.methods import build_method
-from fedfeast.networks import ElasticResNet, SearchSpace
+from fedfeast.federation import Client, Engine, LocalSgd, Method, Parts
+from fedfeast.methods import find_method
+from fedfeast.networks import ElasticResNet, ResNet, SearchSpace
 from fedfeast.population import (
     Partition,
     Population,
@@ -63,7 +63,7 @@ class Federation:
     def engine(self) -> Engine:
         """Return the engine the recipe names, or the one that suits the device."""
         training = self.recipe.training
-        sgd = LocalSgd(training.weight_decay, training.clip_norm)
+        sgd = self.method.optimiser(LocalSgd(training.weight_decay, training.clip_norm))
         parts = (self.method, self.examples, self.preparation, sgd, self.recipe.seed)
         if engine_name(self.recipe, self.device) == "eager":
             return EagerEngine(*parts, self.dtype, self.device)
@@ -136,7 +136,7 @@ def assemble(recipe: Recipe) -> Federation:
     device = choose_device(recipe)
     calibration = server.select(torch.from_numpy(split.calibration)).to(device)
     validation = server.select(torch.from_numpy(split.validation)).to(device)
-    sizes = partition.shards.sizes.tolist()
+    sizes, held_classes = partition.shards.sizes.tolist(), partition.shards.held_classes(pool.labels.numpy())
     return Federation(
         recipe=recipe,
         population=population,
@@ -151,8 +151,8 @@ def assemble(recipe: Recipe) -> Federation:
         ),
         method=method,
         clients=tuple(
-            Client(index, name, float(population.budgets_macs[index]), sizes[index])
-            for index, name in enumerate(population.names)
+            Client(index, name, float(population.budgets_macs[index]), sizes[index], held)
+            for index, (name, held) in enumerate(zip(population.names, held_classes, strict=True))
         ),
         participants=participants,
         validation=Examiner(calibration, validation, normalisation),
@@ -172,11 +172,17 @@ class WithoutData(NamedTuple):
 
 def build_without_data(recipe: Recipe) -> WithoutData:
     """Build method, cache and population, and say who takes part."""
-    network = build_network(recipe)
-    cache = read_cache(recipe.variants.cache, network)
-    method = build_method(recipe.method_name, network, cache, recipe.method.model_dump(exclude={"name"}))
+    parts = build_parts(recipe)
+    method = find_method(recipe.method_name).build(parts, **recipe.method.model_dump(exclude={"name"}))
     population = build_population(recipe.population, recipe.seed)
-    return WithoutData(method, cache, population, choose_participants(recipe.population, population, cache, method))
+    return WithoutData(method, parts.cache, population, choose_participants(recipe.population, population, method))
+
+
+def build_parts(recipe: Recipe) -> Parts:
+    """Return what a method is built from: networks for the recipe's data, cached variants, rounds."""
+    elastic = build_network(recipe)
+    cache = read_cache(recipe.variants.cache, elastic)
+    return Parts(elastic, cache, build_resnet(recipe), recipe.training.rounds)
 
 
 def build_network(recipe: Recipe) -> ElasticResNet:
@@ -189,6 +195,14 @@ def build_network(recipe: Recipe) -> ElasticResNet:
             image_channels=facts.channels,
             classes=facts.classes,
         )
+    )
+
+
+def build_resnet(recipe: Recipe) -> ResNet:
+    """Return the compared methods' network for the data set's images and classes."""
+    facts = recipe.data.facts
+    return ResNet(
+        **recipe.resnet.model_dump(), image_size=facts.side, image_channels=facts.channels, classes=facts.classes
     )
 
 
@@ -210,19 +224,24 @@ def build_population(section: PopulationSection, seed: int) -> Population:
     )
 
 
-def choose_participants(
-    section: PopulationSection, population: Population, cache: VariantCache, method: Method
-) -> tuple[int, ...]:
-    """Return the clients that train; a budget below the smallest variant is an error unless excluded."""
-    budgets = population.budgets_macs
-    below = np.flatnonzero(budgets < cache[0].macs)
+def choose_participants(section: PopulationSection, population: Population, method: Method) -> tuple[int, ...]:
+    """Return the clients that train; a budget below the smallest network is an error unless excluded."""
+    budgets, least = population.budgets_macs, method.least_macs
+    below = np.flatnonzero(budgets < least)
+    if len(below) == len(budgets):
+        raise InvalidInput(
+            f"no client can afford the smallest network, {least} MACs (the largest budget is {budgets.max():.0f}): "
+            "raise the budgets or give the method smaller networks."
+        )
     if len(below) and section.below_smallest == "error":
         raise InvalidInput(
             f"client {population.names[below[0]]} has a budget of {budgets[below[0]]:.0f} MACs, below the smallest "
-            f"variant's {cache[0].macs} ({len(below)} of {len(budgets)} clients): raise the budgets, "
-            "add a smaller variant, or set population.below_smallest=exclude to leave them out."
+            f"network's {least} ({len(below)} of {len(budgets)} clients): raise the budgets, "
+            "give the method a smaller network, or set population.below_smallest=exclude to leave them out."
         )
-    participants = tuple(index for index, budget in enumerate(budgets) if method.trains(float(budget)))
+    distinct, of_client = np.unique(budgets, return_inverse=True)
+    takes_part = np.array([method.trains(float(budget)) for budget in distinct])
+    participants = tuple(np.flatnonzero(takes_part[of_client]).tolist())
     if not participants:
         raise InvalidInput(
             f"no client can afford what the method trains (the largest budget is {budgets.max():.0f} MACs): "

@@ -56,8 +56,7 @@ class RunFolder:
         if path.exists() and not path.is_dir():
             raise InvalidInput(f"--out {path} is a file: give a folder.")
         folder = cls(path)
-        if folder._holds(recipe):
-            folder._refuse_other_inputs(recipe)
+        if folder.holds(recipe):
             write_text(path / "recipe.toml", recipe.to_toml())  # the data may have moved to another folder
         else:
             unknown = path.is_dir() and not (path / "recipe.toml").is_file()
@@ -202,13 +201,14 @@ class RunFolder:
         """Return the measured accuracy-MACs curve."""
         return Curve(tuple(CurvePoint(**point) for point in self.summary()["curve"]))
 
-    def _holds(self, recipe: Recipe) -> bool:
-        """Return whether the folder holds this recipe's run; one that never finished a round gives way."""
+    def holds(self, recipe: Recipe) -> bool:
+        """Return whether the folder holds this recipe's run; another's is refused, unless it finished no round."""
         if not (self.path / "recipe.toml").is_file():
             return False
         ours, theirs = recipe.settings(), self._load_recipe().settings()
         different = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key) and key != "data.folder"]
         if not different and not self.kept_data.changed_files(recipe.data):
+            self._refuse_other_inputs(recipe)
             return True
         if not (self.has_finished_rounds() or self.checkpoints.exist()):
             return False

@@ -1,5 +1,6 @@
 """A federation without its data: method, population, and clients grouped by what they afford."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,13 +17,26 @@ from fedfeast.variants import VariantCache
 class Level:
     """The participating clients that afford the same variants: they are sent and train the same."""
 
-    assignment: Assignment  # of one of them
+    assignments: tuple[Assignment, ...]  # of one of them; of a cohort of such clients where they may differ
     clients: np.ndarray  # their positions in the population
-    affordable: int
+    affordable: int  # operating points
+
+    @property
+    def payload(self) -> float:
+        """The mean number of parameters sent one way."""
+        return float(np.mean([one.slice_map.payload for one in self.assignments]))
+
+    def expected_passes(self, method: Method) -> dict[Hashable, float]:
+        """Return how often a local step passes through each architecture on average."""
+        passes: dict[Hashable, float] = {}
+        for assignment in self.assignments:
+            for architecture, share in method.expected_passes(assignment).items():
+                passes[architecture] = passes.get(architecture, 0.0) + share / len(self.assignments)
+        return passes
 
     def pass_macs(self, method: Method) -> float:
         """Return the expected convolution MACs of one example's forward passes in a step."""
-        passes = method.expected_passes(self.assignment)
+        passes = self.expected_passes(method)
         return sum(share * method.network.convolution_macs(one) for one, share in passes.items())
 
 
@@ -52,13 +66,15 @@ def outline(recipe: Recipe) -> Outline:
     """Build everything of a federation but its data, with clients grouped by what they afford."""
     method, cache, population, indices = build_without_data(recipe)
     participants = np.array(indices)
-    affordable = np.searchsorted([variant.macs for variant in cache], population.budgets_macs, side="right")
+    affordable = np.searchsorted([point.macs for point in method.operating_points()], population.budgets_macs, "right")
+    flat = method.network.initial_weights(named_generator(recipe.seed, "weights"))
     levels = []
     for count in np.unique(affordable[participants]).tolist():
         clients = participants[affordable[participants] == count]
         budget = float(population.budgets_macs[clients].min())
-        one = Client(int(clients[0]), population.names[clients[0]], budget, num_examples=1)
+        alike = recipe.training.clients_per_round if method.plans_differ else 1
+        cohort = [Client(index, population.names[clients[0]], budget, num_examples=1) for index in range(alike)]
         generator = named_generator(recipe.seed, "plan")
-        (assignment,), _ = method.plan_round(method.initial_state(), [one], 0, generator)
-        levels.append(Level(assignment, clients, count))
+        assignments, _ = method.plan_round(method.initial_state(), flat, cohort, 0, generator)
+        levels.append(Level(tuple(assignments), clients, count))
     return Outline(recipe, method, cache, population, tuple(levels))

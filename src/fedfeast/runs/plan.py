@@ -25,7 +25,7 @@ def plan_recipe(
     """Return the plan of a recipe as a tree of plain values; with measured pass times it predicts the duration."""
     recipe = resolve_recipe(recipe, settings)
     built = outline(recipe)
-    population, network = built.population, built.method.network
+    population, network, points = built.population, built.method.network, built.method.operating_points()
     shares = population.data_shares(recipe.population.gamma, recipe.population.cap_macs)
     labels = _client_labels(recipe)
     expected = shares * len(labels)
@@ -36,7 +36,7 @@ def plan_recipe(
         "gamma": recipe.population.gamma,
         "rounds": recipe.training.rounds,
         "supernet": {"parameters": network.layout.num_parameters},
-        "variants": {"count": len(built.cache), "macs_min": built.cache[0].macs, "macs_max": built.cache[-1].macs},
+        "variants": {"count": len(points), "macs_min": points[0].macs, "macs_max": points[-1].macs},
         "clients": {
             "count": population.num_clients,
             "participating": built.participants,
@@ -89,10 +89,10 @@ def _describe_level(level: Level, built: Outline, expected: np.ndarray) -> dict[
     budgets = built.population.budgets_macs[level.clients]
     return {
         "affordable_variants": level.affordable,
-        "largest_macs": built.method.network.macs(level.assignment.architectures[-1]),
+        "largest_macs": max(built.method.served_macs(one) for one in level.assignments),
         "clients": len(level.clients),
         "budget_macs": [float(budgets.min()), float(budgets.max())],
-        "payload_parameters": level.assignment.slice_map.payload,
+        "payload_parameters": level.payload,
         "expected_examples": float(expected[level.clients].mean()),
         "pass_macs": level.pass_macs(built.method),
     }
@@ -100,9 +100,7 @@ def _describe_level(level: Level, built: Outline, expected: np.ndarray) -> dict[
 
 def plan_traffic(built: Outline) -> dict[str, Any]:
     """Return what routing saves over all participating clients."""
-    payloads = np.concatenate(
-        [np.full(len(level.clients), level.assignment.slice_map.payload) for level in built.levels]
-    )
+    payloads = np.concatenate([np.full(len(level.clients), level.payload) for level in built.levels])
     traffic = count_traffic(payloads.tolist(), built.method.network.layout.num_parameters)
     per_round = min(built.recipe.training.clients_per_round, built.participants)
     round_bytes = 2 * 4 * traffic.mean_payload * per_round  # both ways, float32
@@ -119,7 +117,14 @@ def plan_traffic(built: Outline) -> dict[str, Any]:
     }
 
 
-def _plan_compute(built: Outline, expected: np.ndarray, partition: Partition | None) -> dict[str, Any]:
+def plan_compute(recipe: Recipe) -> dict[str, float]:
+    """Return the training compute alone, from expected shards."""
+    built = outline(recipe)
+    shares = built.population.data_shares(recipe.population.gamma, recipe.population.cap_macs)
+    return _plan_compute(built, shares * len(_client_labels(recipe)), None)
+
+
+def _plan_compute(built: Outline, expected: np.ndarray, partition: Partition | None) -> dict[str, float]:
     """Return training PMACs by the paper's proxy: 3 x convolution MACs, n_i visits a sampled round."""
     numbers = {
         "training_pmacs": _training_pmacs(built, expected),
@@ -135,7 +140,7 @@ def _plan_compute(built: Outline, expected: np.ndarray, partition: Partition | N
 def _training_pmacs(built: Outline, num_examples: np.ndarray, largest_only: bool = False) -> float:
     network, total = built.method.network, 0.0
     for level in built.levels:
-        largest = network.convolution_macs(level.assignment.architectures[-1])
+        largest = max(network.convolution_macs(one.architectures[-1]) for one in level.assignments)
         macs = largest if largest_only else level.pass_macs(built.method)
         total += macs * float(num_examples[level.clients].sum())
     visits = built.rounds_per_client * built.recipe.training.local_epochs

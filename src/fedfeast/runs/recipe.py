@@ -12,9 +12,7 @@ from pydantic import Field, SerializeAsAny, ValidationError
 
 from fedfeast.data import DatasetFacts
 from fedfeast.errors import InvalidInput
-from fedfeast.methods import METHODS
 from fedfeast.runs.sections import (
-    METHOD_SECTIONS,
     AugmentationSection,
     CheckpointSection,
     DataSection,
@@ -23,9 +21,11 @@ from fedfeast.runs.sections import (
     NetworkSection,
     PartitionSection,
     PopulationSection,
+    ResNetSection,
     Section,
     TrainingSection,
     VariantsSection,
+    method_section,
 )
 
 
@@ -38,8 +38,9 @@ class Recipe(Section):
     population: PopulationSection = PopulationSection()
     partition: PartitionSection = PartitionSection(alpha_eff=0.45)
     network: NetworkSection = NetworkSection()
+    resnet: ResNetSection = ResNetSection()
     variants: VariantsSection = VariantsSection()
-    method: SerializeAsAny[Section] = METHOD_SECTIONS["feast"]()
+    method: SerializeAsAny[Section] = method_section("feast")()
     training: TrainingSection = TrainingSection()
     augmentation: AugmentationSection = AugmentationSection()
     evaluation: EvaluationSection = EvaluationSection()
@@ -48,7 +49,7 @@ class Recipe(Section):
 
     @property
     def method_name(self) -> str:
-        """The method's name, a key of METHODS."""
+        """The method's name, as find_method knows it."""
         return str(self.method.model_dump()["name"])
 
     def settings(self) -> dict[str, Any]:
@@ -107,7 +108,7 @@ def parse_recipe(
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidInput(f"recipe {source} is no valid TOML: {error}.") from error
-    pairs = settings.items() if isinstance(settings, Mapping) else map(_parse_setting, settings)
+    pairs = settings.items() if isinstance(settings, Mapping) else map(parse_setting, settings)
     for dotted, value in pairs:
         _set(table, dotted, value)
     try:
@@ -121,17 +122,14 @@ def parse_recipe(
 
 def _validate_method(table: dict[str, Any]) -> Section:
     name = table.get("name")
-    if not isinstance(name, str) or name not in METHOD_SECTIONS:
-        raise InvalidInput(
-            f"method.name = {name!r} is unknown{_suggest(str(name), METHODS)}: choose one of {', '.join(METHODS)}."
-        )
+    section = method_section(str(name))
     try:
-        return METHOD_SECTIONS[name].model_validate(table)
+        return section.model_validate(table)
     except ValidationError as error:
-        raise InvalidInput(_explain(error, "method", METHOD_SECTIONS[name])) from error
+        raise InvalidInput(_explain(error, "method", section)) from error
 
 
-def _parse_setting(setting: str) -> tuple[str, Any]:
+def parse_setting(setting: str) -> tuple[str, Any]:
     """Split ``a.b=c``; the value is read as TOML, and as plain text where it is none."""
     dotted, equals, text = setting.partition("=")
     if not equals or not dotted.strip():

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ class Run:
         return assemble(self.recipe)
 
     def train(self, observer: Observer | None = None) -> "Run":
-        """Train to the end from wherever the folder stands, then measure the curve on the test set."""
+        """Train to the end from wherever the folder stands, then measure the curves on test and validation set."""
         ranks = join_ranks()
         shown = observer if observer is not None and ranks.leads else Silent()
         try:
@@ -83,7 +84,7 @@ class Run:
         return self
 
     def evaluate(self, observer: Observer | None = None) -> Curve:
-        """Measure every operating point of the best checkpoint on the test set."""
+        """Measure every operating point of the best checkpoint; return the curve on the test set."""
         with self.folder.locked(), interruptible():
             return self._summarise(observer or Silent())
 
@@ -131,13 +132,15 @@ class Run:
         state, best = self._validated_state()
         federation = self.federation
         points = federation.method.operating_points()
-        done = iter(range(len(points)))
-        flat = best.flat.to(federation.device)
-        curve = federation.test.curve(
-            federation.method, flat, points, lambda point: observer.on_evaluation(next(done), len(points))
+        flat, total = best.flat.to(federation.device), 2 * len(points)
+        done = iter(range(total))
+        curve, validation = (
+            examiner.curve(federation.method, flat, points, lambda point: observer.on_evaluation(next(done), total))
+            for examiner in (federation.test, federation.validation)
         )
-        observer.on_evaluation(len(points), len(points))
-        self.folder.write_summary(self._numbers(state, best, curve), curve)
+        observer.on_evaluation(total, total)
+        numbers = self._numbers(state, best, curve)
+        self.folder.write_summary({**numbers, "validation_curve": [asdict(one) for one in validation.points]}, curve)
         return curve
 
     def best(self) -> Best:

@@ -1,13 +1,23 @@
 """The sections of a recipe: unknown keys, wrong types and values out of range are errors."""
 
 from dataclasses import MISSING, fields
+from functools import cache
 from typing import Annotated, Any, Literal, Self, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo, create_model, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    create_model,
+    model_validator,
+)
 
 from fedfeast.data import DatasetFacts, facts_of
 from fedfeast.errors import InvalidInput
-from fedfeast.methods import METHODS
+from fedfeast.methods import find_method
 
 Integers = Annotated[tuple[int, ...], Field(strict=False)]
 Numbers = Annotated[tuple[float, ...], Field(strict=False)]
@@ -103,6 +113,15 @@ class NetworkSection(Section):
     channel_divisor: int = 8
 
 
+class ResNetSection(Section):
+    """The network of the compared methods: HeteroFL, ScaleFL, FIARSE, FjORD, FedRolex."""
+
+    stage_channels: Integers = (64, 128, 256, 512)
+    blocks: Integers = (2, 2, 2, 2)
+    stage_strides: Integers = (1, 2, 2, 2)
+    stem_stride: int = 1
+
+
 class VariantsSection(Section):
     """The cache: a packaged name or the path of a CSV file."""
 
@@ -162,17 +181,20 @@ class EngineSection(Section):
     threads: int | None = Field(None, ge=1, le=1024)
 
 
-def _method_section(name: str) -> type[Section]:
+@cache
+def method_section(name: str) -> type[Section]:
     """Return the section of one method: its name and its hyper-parameters with their defaults."""
-    method = METHODS[name]
+    method = find_method(name)
     hints = get_type_hints(method)
     options: dict[str, Any] = {"name": (Literal[name], name)}
     options |= {
-        field.name: (hints[field.name], field.default)
+        field.name: (Annotated[hints[field.name], BeforeValidator(_as_tuples)], field.default)
         for field in fields(method)  # type: ignore[arg-type]  # every method is a dataclass
         if field.default is not MISSING
     }
     return create_model(f"{name}Section", __base__=Section, **options)
 
 
-METHOD_SECTIONS = {name: _method_section(name) for name in METHODS}
+def _as_tuples(value: Any) -> Any:
+    """Return a list of a recipe, and lists in it, as tuples."""
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value

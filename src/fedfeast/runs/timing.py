@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedfeast.engines.eager import ClientSlot
+from fedfeast.networks import Layout
 from fedfeast.networks.normalisation import by_batch
 from fedfeast.randomness import named_generator
 from fedfeast.runs.assembly import choose_device
@@ -36,7 +36,7 @@ class PassTimes:
 def time_passes(built: Outline) -> PassTimes:
     """Measure the smallest, a middle and the largest network that somebody trains."""
     network, device = built.method.network, choose_device(built.recipe)
-    trained = list(dict.fromkeys(one for level in built.levels for one in level.assignment.architectures))
+    trained = list(dict.fromkeys(one for level in built.levels for one in level.expected_passes(built.method)))
     trained.sort(key=network.convolution_macs)
     chosen = [trained[position] for position in sorted({0, len(trained) // 2, len(trained) - 1})]
     macs = [network.convolution_macs(one) for one in chosen]
@@ -56,7 +56,7 @@ def predict_time(built: Outline, expected_examples: np.ndarray, times: PassTimes
     training, network = built.recipe.training, built.method.network
     per_round = 0.0
     for level in built.levels:
-        passes = built.method.expected_passes(level.assignment)
+        passes = level.expected_passes(built.method)
         step = sum(
             share * times.predict(network.convolution_macs(one), training.batch_size) for one, share in passes.items()
         )
@@ -73,19 +73,18 @@ def predict_time(built: Outline, expected_examples: np.ndarray, times: PassTimes
 
 def _measure(built: Outline, architectures: Sequence[Hashable], device: torch.device) -> list[float]:
     network, facts = built.method.network, built.recipe.data.facts
-    slices = max((level.assignment.slice_map for level in built.levels), key=lambda one: one.payload)
-    slot = ClientSlot(network, torch.float32, device)
-    slot.load(slices.layout, torch.full((slices.payload,), 0.01, device=device))
     shape = (MEASURED_BATCH, facts.channels, facts.side, facts.side)
     images = torch.from_numpy(named_generator(0, "images").normal(size=shape)).to(device, torch.float32)
     fastest = []
     for architecture in architectures:
-        leaves = slot.leaves(architecture)
+        layout = Layout.of(network.shapes(architecture))
+        views = layout.views(torch.full((layout.size,), 0.01, device=device))
+        leaves = {name: view.detach().requires_grad_() for name, view in views.items()}
         times: list[float] = []
         while len(times) < 2 or sum(times) < MEASURED_SECONDS:
             started = _clock(device)
-            outputs = network.forward(leaves.weights, images, architecture, by_batch)
-            leaves.add_gradient_of(outputs[-1].square().mean())
+            outputs = network.forward(leaves, images, architecture, by_batch)
+            torch.autograd.grad(torch.stack([one.square().mean() for one in outputs]).sum(), list(leaves.values()))
             times.append(_clock(device) - started)
         fastest.append(min(times))
     return fastest

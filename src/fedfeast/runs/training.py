@@ -147,7 +147,7 @@ class _RoundTrainer:
         )
         cohort = [federation.clients[index] for index in sampled]
         generator = named_generator(seed, "plan", round_index)
-        return federation.method.plan_round(state.method_state, cohort, round_index, generator)
+        return federation.method.plan_round(state.method_state, state.flat, cohort, round_index, generator)
 
     def _validate(self, flat: torch.Tensor) -> float:
         """Return the validation population score, measured at the points that serve somebody."""

@@ -72,8 +72,8 @@ def _facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
     facts = [
         ("test accuracy", f"{100 * manifest['test_accuracy']:.2f} % ({manifest['accuracy_from']['test']})"),
         ("validation accuracy", "not measured" if validation is None else f"{100 * validation:.2f} %"),
-        ("MACs of one inference", f"{manifest['macs']:,}"),
-        ("parameters", f"{manifest['parameters']:,}"),
+        ("MACs of one inference", f"{manifest['macs']:,}{_dense(manifest, 'macs')}"),
+        ("parameters", f"{manifest['parameters']:,}{_dense(manifest, 'parameters')}"),
         ("weights file", f"{manifest['bytes']:,} bytes, float32"),
         ("input", f"{network['image_channels']} x {size} x {size} pixels, 0 to 255"),
         ("architecture", f"{network['family']}: `{manifest['architecture']}`"),
@@ -90,8 +90,18 @@ def _facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
     return facts
 
 
+def _dense(manifest: Mapping[str, Any], cost: str) -> str:
+    masked = manifest["masked"]
+    return f" kept, of {masked['dense'][cost]:,}" if masked else ""
+
+
 def _warnings(manifest: Mapping[str, Any]) -> list[str]:
     lines = []
+    if manifest["masked"]:
+        lines.append(
+            "**Note.** This is a masked network. Its MACs and parameters, here and on the curve, count the "
+            f"{manifest['masked']['counted']}: fast only where zeros are skipped, small only where they are not stored."
+        )
     if manifest["untrained_share"]:
         share = f"{100 * manifest['untrained_share']:.1f} %"
         lines.append(f"**Note.** {share} of this network's weights were never trained by any client.")

@@ -1,4 +1,4 @@
-"""What only the elastic family has: networks that were never cached, and weights that no client trained."""
+"""What only the elastic family has: networks that were never cached, found for a budget."""
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from fedfeast.networks import Architecture, ElasticResNet
 from fedfeast.randomness import named_generator
 from fedfeast.runs.outline import Outline
 from fedfeast.serving.choice import Limits
+from fedfeast.serving.support import trained_architectures
 from fedfeast.variants import Variant
 from fedfeast.variants.fitness import Objective, score
 from fedfeast.variants.search import search_one
@@ -28,8 +29,8 @@ def search_point(built: Outline, limits: Limits) -> OperatingPoint:
     if limits.max_latency_ms is not None:
         raise InvalidInput("--search counts costs and cannot measure: give --max-macs or --max-params instead.")
     space, stages = network.space, network.space.num_stages
-    depths, support = np.array(space.depths), trained_support(built)
-    assert support is not None
+    trained = [Variant.of(network, one) for one in trained_architectures(built) if isinstance(one, Architecture)]
+    depths, support = np.array(space.depths), ActivatedSupport.of(network, trained)
 
     def penalty(genes: np.ndarray) -> np.ndarray:
         chosen = depths[genes[:, :stages]], genes[:, stages : 2 * stages], genes[:, 2 * stages :]
@@ -47,22 +48,6 @@ def search_point(built: Outline, limits: Limits) -> OperatingPoint:
     )
     (point,) = cached_points([Variant.of(network, found.architecture)])
     return point
-
-
-def trained_support(built: Outline) -> ActivatedSupport | None:
-    """Return the positions that some participating client passes through; None where the family cannot tell."""
-    network = built.method.network
-    if not isinstance(network, ElasticResNet):
-        return None
-    trained = dict.fromkeys(one for level in built.levels for one in built.method.expected_passes(level.assignment))
-    return ActivatedSupport.of(network, [Variant.of(network, one) for one in trained if isinstance(one, Architecture)])
-
-
-def untrained_share(support: ActivatedSupport | None, point: OperatingPoint) -> float | None:
-    """Return the share of a network's weights that no client ever trained; None where the family cannot tell."""
-    if support is None or not isinstance(point.architecture, Architecture):
-        return None
-    return support.never_activated(point.architecture)
 
 
 def least_possible(built: Outline) -> str:

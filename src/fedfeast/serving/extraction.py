@@ -1,8 +1,8 @@
 """Extraction: networks out of a trained run, recalibrated, with all that their manifests say of them."""
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, is_dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -14,19 +14,21 @@ from torch import Tensor
 from fedfeast.data import EMBEDDED, Examples, Normalisation
 from fedfeast.data.prepared import is_prepared, read_description
 from fedfeast.data.preparing import data_folder
-from fedfeast.federation import OperatingPoint
+from fedfeast.evaluation import recalibrate
+from fedfeast.federation import Deployed, Method, OperatingPoint
 from fedfeast.runs import Run
 from fedfeast.runs.outline import outline
 from fedfeast.serving.accuracy import measure_accuracy
 from fedfeast.serving.choice import Limits, MeasureLatency, choose_point
-from fedfeast.serving.elastic import least_possible, search_point, trained_support, untrained_share
+from fedfeast.serving.elastic import least_possible, search_point
 from fedfeast.serving.families.registry import Family, family_of, state_dict_of
-from fedfeast.serving.recalibration import recalibrate_quickly
 from fedfeast.serving.standalone import Model, fill
+from fedfeast.serving.support import TrainedSupport
 
 # Choice: so many test examples go into a bundle with their logits, for verify to run again.
 NUM_SAMPLES = 16
 RECORDED, MEASURED = "the run's evaluation", "measured at extraction"
+MASKED = "weights that are kept; the others are zeros, which the files hold and which runtimes compute with"
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +51,9 @@ class Extractor:
         self._best = self.run.best()
         self._built = outline(self.run.recipe)
         self._method = self._built.method
-        self.points = self._method.operating_points()
         self.family = family_of(self._method.network)
+        self._planned = self._costed(self._method.operating_points())
+        self.points = tuple(self._planned)  # with their cost under the run's weights, least MACs first
 
     def choose(self, limits: Limits, search: bool = False, measure: MeasureLatency | None = None) -> OperatingPoint:
         """Return the largest affordable point, or with ``search`` the fittest network that was never cached."""
@@ -61,8 +64,8 @@ class Extractor:
     def extract(self, point: OperatingPoint, validate: bool = True) -> Extracted:
         """Recalibrate a point; measure its accuracies where the run's evaluation has none, validation if wanted."""
         federation = self.run.federation
-        deployed = self._method.deploy(self._best.flat.to(federation.device), point)
-        statistics = recalibrate_quickly(deployed, self.calibration, federation.test.normalisation)
+        deployed = self._deploy(self._flat, point)
+        statistics = recalibrate(deployed, self.calibration, federation.test.normalisation)
         table = self._table(point, federation.test.normalisation)
         model = fill(self.family.build(table), table, state_dict_of(deployed, statistics))
         facts = {
@@ -74,7 +77,8 @@ class Extractor:
             "cached": point in self.points,
             "macs": point.macs,
             "parameters": point.parameters,
-            "untrained_share": untrained_share(self._support, point),
+            "masked": self._masked(point),
+            "untrained_share": self._support.untrained_share(point.architecture),
             **self._accuracies(point, model, validate),
             "calibration": self._calibration_facts,
             "class_names": self._class_names,
@@ -84,7 +88,7 @@ class Extractor:
 
     def uncalibrated(self, point: OperatingPoint) -> Model:
         """Return a point's network with made-up statistics: as fast as the real one, and no data are needed."""
-        deployed = self._method.deploy(self._best.flat, point)
+        deployed = self._deploy(self._best.flat, point)
         scales = {name: shape for name, shape in deployed.layout.shapes.items() if name.endswith(".scale")}
         made_up = {
             name.removesuffix(".scale"): (torch.zeros(shape), torch.ones(shape)) for name, shape in scales.items()
@@ -124,6 +128,28 @@ class Extractor:
                 return float(one["accuracy"])
         return None
 
+    def _costed(self, planned: Sequence[OperatingPoint]) -> dict[OperatingPoint, OperatingPoint]:
+        """Return the method's own points by the same with the cost that the run's weights give them."""
+        if type(self._method).deploy is Method.deploy:
+            return {point: point for point in planned}
+        costs = [(int(row["macs"]), int(row["parameters"])) for row in self._recorded("curve")]
+        if len(costs) != len(planned):
+            deployed = (self._method.deploy(self._best.flat, point) for point in planned)
+            costs = [(one.macs, one.parameters) for one in deployed]
+        return {
+            replace(point, macs=macs, parameters=parameters): point
+            for point, (macs, parameters) in zip(planned, costs, strict=True)
+        }
+
+    def _deploy(self, flat: Tensor, point: OperatingPoint) -> Deployed:
+        return self._method.deploy(flat, self._planned.get(point, point))
+
+    def _masked(self, point: OperatingPoint) -> dict[str, Any] | None:
+        """Say what a network costs whose zeros are not left out; None for one without a mask."""
+        network, architecture = self._method.network, point.architecture
+        dense = {"macs": network.macs(architecture), "parameters": network.parameters(architecture)}
+        return {"counted": MASKED, "dense": dense} if dense["parameters"] != point.parameters else None
+
     def _recorded(self, key: str) -> tuple[Mapping[str, Any], ...]:
         if not self.run.folder.has_summary():
             return ()
@@ -147,8 +173,12 @@ class Extractor:
         return {**self.family.describe(self._method.network, point.architecture), **pixels}
 
     @cached_property
-    def _support(self) -> Any:
-        return trained_support(self._built)
+    def _flat(self) -> Tensor:
+        return self._best.flat.to(self.run.federation.device)
+
+    @cached_property
+    def _support(self) -> TrainedSupport:
+        return TrainedSupport(self._built)
 
     @cached_property
     def _samples(self) -> Examples:

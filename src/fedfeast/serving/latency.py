@@ -4,7 +4,7 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -67,18 +67,19 @@ def device_name() -> str:
 
 
 class LatencyMeter:
-    """Measures a run's points, each once; their weights count for nothing, so no data are needed."""
+    """Measures a run's networks, each shape once; the weights count for nothing, so no data are needed."""
 
     def __init__(self, extractor: Extractor, threads: int | None = None, repeats: int = REPEATS) -> None:
         self._extractor, self._threads, self._repeats = extractor, threads, repeats
-        self._measured: dict[OperatingPoint, Latency] = {}
+        self._measured: dict[Hashable, Latency] = {}
 
     def latency(self, point: OperatingPoint) -> Latency:
         """Return a point's latency on this device."""
-        if point not in self._measured:
+        shape = point.architecture
+        if shape not in self._measured:
             model = self._extractor.uncalibrated(point)
-            self._measured[point] = measure_latency(model, self._threads, self._repeats)
-        return self._measured[point]
+            self._measured[shape] = measure_latency(model, self._threads, self._repeats)
+        return self._measured[shape]
 
     def __call__(self, point: OperatingPoint) -> float:
         """Return a point's median latency in milliseconds."""

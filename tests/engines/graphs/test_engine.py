@@ -49,7 +49,7 @@ def cohort(built: Federation, count: int) -> list[Assignment]:
     # Of the whole range of budgets, so that some clients hold much and train long.
     by_budget = sorted((built.clients[index] for index in built.participants), key=lambda one: one.budget_macs)
     chosen = [by_budget[int(place)] for place in np.linspace(0, len(by_budget) - 1, count)]
-    return built.method.plan_round({}, chosen, 0, named_generator(0))[0]
+    return built.method.plan_round({}, built.initial_weights(), chosen, 0, named_generator(0))[0]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -169,7 +169,7 @@ def test_fused_rounds_equal_eager_ones(
     graphs.workshop.fused = True
     assert graphs.workshop.chunk == (8 if divisor == 8 else 1)
     clients = [Client(0, "rich", 1e9, sizes[0]), Client(1, "poor", float(method.cache[0].macs), sizes[1])]
-    planned, _ = method.plan_round({}, clients, 0, named_generator(0))
+    planned, _ = method.plan_round({}, method.network.layout.zeros(torch.float32), clients, 0, named_generator(0))
     flat = method.network.initial_weights(named_generator(0, "weights")).to(DEVICE)
     expected, got = (engine.run_round(flat, planned, 0, RATE) for engine in (eager, graphs))
     assert float((got.flat - expected.flat).norm() / (expected.flat - flat).norm()) < 1e-3

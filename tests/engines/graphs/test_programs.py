@@ -73,7 +73,7 @@ def test_a_network_leaves_outputs_and_takes_their_gradients(position: int) -> No
 def test_a_loss_is_the_methods(role: str) -> None:
     rooms, method = exchange(), workshop().method
     carried = drawn("teacher", *SHAPES[0]).softmax(1) if role == "student" else None
-    program = LossProgram(workshop(), role, batch(), rooms, carried)
+    program = LossProgram(workshop(), role, batch(), {}, rooms, carried)
     assert float(program.total) == 0, "trying it out counts for nothing"
     if carried is not None:
         assert program.carried_in is not None
@@ -83,7 +83,7 @@ def test_a_loss_is_the_methods(role: str) -> None:
         rooms.outputs[0].copy_(drawn(f"outputs {turn}", *SHAPES[0]))
         program.replay()
         leaf = rooms.outputs[0].clone().requires_grad_()
-        loss, left = method.loss(role, (leaf,), batch(), carried)
+        loss, left = method.loss(role, (leaf,), batch(), carried, {})
         (gradient,) = torch.autograd.grad(loss, leaf)
         torch.testing.assert_close(rooms.gradients[0], gradient)
         expected_total += float(loss.detach())
@@ -97,7 +97,7 @@ def test_a_loss_is_the_methods(role: str) -> None:
 
 def test_what_is_only_handed_on_is_not_copied() -> None:
     carried = drawn("teacher", *SHAPES[0]).softmax(1)
-    program = LossProgram(workshop(), "student", batch(), exchange(), carried)
+    program = LossProgram(workshop(), "student", batch(), {}, exchange(), carried)
     assert program.carried_out is program.carried_in
     assert program.carried_in is not carried
 

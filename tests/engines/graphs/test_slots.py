@@ -1,4 +1,6 @@
+from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -6,7 +8,7 @@ import torch
 from fedfeast.data import draw_local_plan, make_batches
 from fedfeast.data.round_batches import BatchRecord, make_round
 from fedfeast.engines.eager import ClientSlot, train_client
-from fedfeast.engines.graphs import Precision
+from fedfeast.engines.graphs import GraphEngine, Precision
 from fedfeast.engines.graphs.blueprint import CHUNK
 from fedfeast.engines.graphs.slots import Carried, Slot
 from fedfeast.engines.graphs.workshop import Workshop
@@ -19,13 +21,23 @@ SGD = LocalSgd(5e-2, 1.0)
 RATE = 0.1
 
 
+CASES: dict[str, dict[str, Any]] = {
+    "feast": {},
+    "fedrolex": {"method.name": "fedrolex"},
+    "fiarse": {"method.name": "fiarse"},
+    "labels masked": {"method.name": "heterofl", "method.label_masked_loss": True},
+    "superfednas": {"method.name": "superfednas", "method.constrained": False},
+}
+
+
 @cache
-def federation() -> Federation:
-    return assemble(load_recipe("digits", {"engine.precision": "float64", "augmentation.mixing": "alternate"}))
+def federation(case: str = "feast") -> Federation:
+    whole = {"engine.precision": "float64", "augmentation.mixing": "alternate"}
+    return assemble(load_recipe("digits", {**whole, **CASES[case]}))
 
 
-def make_slot() -> tuple[Slot, Workshop, BatchRecord]:
-    built = federation()
+def make_slot(case: str = "feast") -> tuple[Slot, Workshop, BatchRecord]:
+    built = federation(case)
     shape = (built.preparation.batch_size, *built.examples.pool.images.shape[1:])
     precision = Precision(torch.float64, torch.float64)
     shared = Workshop(built.method, SGD, precision, built.device, shape, False)
@@ -33,32 +45,33 @@ def make_slot() -> tuple[Slot, Workshop, BatchRecord]:
     return Slot(shared, record, 0), shared, record
 
 
-def assignment(position: int) -> Assignment:
-    built = federation()
+def assignment(position: int, case: str = "feast", round_index: int = 0) -> Assignment:
+    built = federation(case)
     cohort = [max((built.clients[i] for i in built.participants), key=lambda one: one.budget_macs)]
     cohort.append(min((built.clients[i] for i in built.participants), key=lambda one: one.budget_macs))
-    return built.method.plan_round({}, cohort, 0, named_generator(0))[0][position]
+    state, flat = built.method.initial_state(), built.initial_weights()
+    return built.method.plan_round(state, flat, cohort, round_index, named_generator(0))[0][position]
 
 
-def train(slot: Slot, shared: Workshop, record: BatchRecord, one: Assignment) -> torch.Tensor:
-    built = federation()
+def train(slot: Slot, shared: Workshop, record: BatchRecord, one: Assignment, case: str = "feast") -> torch.Tensor:
+    built = federation(case)
     generator = named_generator(0, "client", one.client.index)
     plan = draw_local_plan(one.client.num_examples, (8, 8), built.preparation, 0, generator)
     rows = make_round(built.examples, [one.client.index], [plan], record, built.preparation.normalisation)
-    slot.load(built.initial_weights())
+    slot.load(built.initial_weights(), one)
     passes = [built.method.passes(one, step, generator) for step in range(plan.num_steps)]
     for row, each in zip(rows, passes, strict=True):
         slot.step(each, row, shared.positions(one)[0], RATE)
     return slot.weights[: built.method.network.layout.size]
 
 
-def train_eagerly(one: Assignment) -> torch.Tensor:
-    built = federation()
+def train_eagerly(one: Assignment, case: str = "feast") -> torch.Tensor:
+    built = federation(case)
     generator = named_generator(0, "client", one.client.index)
     examples = built.examples.of_client(one.client.index)
     plan = draw_local_plan(len(examples), (8, 8), built.preparation, 0, generator)
-    eager = ClientSlot(built.method.network, torch.float64, built.device)
-    eager.load(one.slice_map.layout, one.slice_map.gather(built.initial_weights()))
+    eager = ClientSlot(built.method, torch.float64, built.device)
+    eager.load(one, one.slice_map.gather(built.initial_weights()))
     batches = make_batches(examples, plan, built.preparation.normalisation, torch.float64)
     train_client(built.method, one, eager, batches, SGD, RATE, generator)
     return eager.weights
@@ -103,7 +116,7 @@ def test_memory_of_a_slot() -> None:
     assert slot.weights.numel() % CHUNK == 0
     assert size <= slot.weights.numel() < size + CHUNK
     assert slot.num_bytes == 2 * 8 * slot.weights.numel() + record.num_bytes
-    slot.load(torch.arange(size, dtype=torch.float64))
+    slot.load(torch.arange(size, dtype=torch.float64), assignment(0))
     assert slot.weights[:size].tolist() == list(range(size))
 
 
@@ -122,7 +135,7 @@ def test_a_lane_keeps_rounded_weights_apart(activations: torch.dtype) -> None:
 def test_what_a_pass_leaves_reaches_the_next_one() -> None:
     slot, _, _ = make_slot()
     built, one = federation(), assignment(0)
-    slot.load(built.initial_weights())
+    slot.load(built.initial_weights(), one)
     teacher, student = built.method.passes(one, 0, named_generator(0))[:2]
     first, second = slot.lanes_for(2)
     left = first.run(teacher, slot.weights, Carried(None, None))
@@ -133,3 +146,101 @@ def test_what_a_pass_leaves_reaches_the_next_one() -> None:
     assert role == "student"
     assert program.carried_in is not None
     assert torch.equal(program.carried_in, left.value)
+
+
+@pytest.mark.parametrize("case", ["fedrolex", "fiarse"])
+def test_what_is_no_leading_slice_lies_at_the_front_of_a_slots_tensors(case: str) -> None:
+    slot, shared, record = make_slot(case)
+    flat = federation(case).initial_weights()
+    for position in (1, 0, 1):
+        one = assignment(position, case, round_index=3)
+        slices = one.slice_map
+        assert not slices.is_leading
+        slot.load(flat, one)
+        assert torch.equal(slices.pack(slot.returned(slices)), slices.pack(slices.gather(flat)))
+        views, sent = slices.source.views(slot.weights, slices.layout.shapes), slices.layout.views(slices.gather(flat))
+        for name, view in views.items():
+            assert torch.equal(view, sent[name])
+        train(slot, shared, record, one, case)
+        got, expected = slices.pack(slot.returned(slices)), slices.pack(train_eagerly(one, case))
+        change = (expected - slices.pack(slices.gather(flat))).norm()
+        assert float(change) > 0
+        assert float((got - expected).norm() / change) < 1e-9
+
+
+def test_a_slot_that_computes_with_other_weights_keeps_them_apart() -> None:
+    slot, shared, record = make_slot("fiarse")
+    assert slot.num_bytes == 3 * 8 * slot.weights.numel() + record.num_bytes
+    one = assignment(1, "fiarse")
+    train(slot, shared, record, one, "fiarse")
+    memory = slot.lanes[0].memory
+    blueprint = shared.blueprint(shared.largest)
+    computed = blueprint.layout.views(memory.full)["head4.weight"]
+    mask = shared.method.network.layout.views(one.slice_map.mask)["head4.weight"]  # type: ignore[attr-defined]
+    assert 0 < int(mask.sum()) < mask.numel()
+    assert (computed[~mask] == 0).all()
+
+
+def test_the_constants_of_each_client_reach_the_loss() -> None:
+    slot, shared, record = make_slot("labels masked")
+    one = assignment(0, "labels masked")
+    held = one.constants["held"]
+    assert bool(held.any())
+    for constants in ({"held": held}, {"held": ~held}, {"held": held}):
+        given = replace(one, constants=constants)
+        got = one.slice_map.gather(train(slot, shared, record, given, "labels masked"))
+        expected = train_eagerly(given, "labels masked")
+        change = (expected - one.slice_map.gather(federation("labels masked").initial_weights())).norm()
+        assert float((got - expected).norm() / change) < 1e-9
+    assert shared.num_graphs == 3, "the loss was captured once, and reads the constants where they lie"
+    same, other = (
+        train_eagerly(replace(one, constants=each), "labels masked") for each in ({"held": held}, {"held": ~held})
+    )
+    assert not torch.allclose(same, other), "the constants must tell the difference"
+
+
+def stranger() -> Assignment:
+    """A client that trains a network to which training does not come back."""
+    built = federation("superfednas")
+    cohort = [built.clients[index] for index in built.participants[:4]]
+    planned, _ = built.method.plan_round(
+        built.method.initial_state(), built.initial_weights(), cohort, 0, named_generator(0)
+    )
+    return next(one for one in planned if one.architectures[0] not in built.method.trained_architectures())
+
+
+def test_a_network_that_hardly_comes_again_is_not_captured_and_trains_the_same() -> None:
+    slot, shared, record = make_slot("superfednas")
+    one = stranger()
+    uncaptured = one.slice_map.gather(train(slot, shared, record, one, "superfednas"))
+    assert shared.num_graphs == 1, "the loss alone"
+    lane = slot.lanes[0]
+    assert lane.network(one.architectures[0]) is lane.network(one.architectures[0]), "ready for the client's next step"
+
+    other_slot, other, other_record = make_slot("superfednas")
+    other.architectures = (*other.architectures, *one.architectures)
+    captured = one.slice_map.gather(train(other_slot, other, other_record, one, "superfednas"))
+    assert other.num_graphs == 3
+    assert torch.equal(captured, uncaptured)
+    expected = train_eagerly(one, "superfednas")
+    change = (expected - one.slice_map.gather(federation("superfednas").initial_weights())).norm()
+    assert float((uncaptured - expected).norm() / change) < 1e-9
+
+
+def test_networks_that_were_not_captured_take_turns_on_a_lane() -> None:
+    slot, shared, record = make_slot("superfednas")
+    first = stranger()
+    known = replace(first, architectures=(shared.method.network.space.smallest,))  # type: ignore[attr-defined]
+    results = [train(slot, shared, record, one, "superfednas").clone() for one in (first, known, first)]
+    assert torch.equal(results[0], results[2])
+    assert shared.num_graphs == 3
+
+
+def test_a_network_may_come_again_in_the_next_round() -> None:
+    built, one = federation("superfednas"), stranger()
+    whole = Precision(torch.float64, torch.float64)
+    engine = GraphEngine(built.method, built.examples, built.preparation, SGD, 0, whole, built.device)
+    flat = built.initial_weights()
+    first, again = (engine.run_round(flat, [one], 0, RATE) for _ in range(2))
+    assert torch.equal(first.flat, again.flat)
+    assert first.losses == again.losses

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -7,8 +8,10 @@ from fedfeast.engines.graphs import Precision
 from fedfeast.engines.graphs.blueprint import CHUNK
 from fedfeast.engines.graphs.plain_vectors import PlainVectors
 from fedfeast.engines.graphs.workshop import Workshop, can_fuse
-from fedfeast.federation import Client, LocalSgd
+from fedfeast.federation import Assignment, Client, LocalSgd
 from fedfeast.methods import Feast
+from fedfeast.randomness import named_generator
+from fedfeast.routing import SliceMap
 from fedfeast.runs import load_recipe
 from fedfeast.runs.assembly import build_without_data
 
@@ -88,7 +91,73 @@ def test_a_clients_positions_are_found_once_and_divide_what_it_received(fused: b
     assert sorted(active.tolist() + passive.tolist()) == sorted(set(routed.tolist()))
 
 
+def test_equal_slices_share_their_positions() -> None:
+    """A method may make a new map for every client and round; a map's positions are tens of megabytes."""
+    shared, one = workshop(), method().assign(Client(0, "one", 1e6, 10))
+    again = replace(one, slice_map=SliceMap.leading(one.slice_map.source, one.slice_map.layout.shapes))
+    assert again.slice_map is not one.slice_map
+    assert shared.positions(again)[0] is shared.positions(one)[0]
+    wider = method().assign(Client(0, "one", 1e12, 10)).slice_map
+    active, passive = shared.positions(replace(one, slice_map=wider))
+    assert torch.equal(active, shared.positions(one)[0])
+    assert len(passive) > len(shared.positions(one)[1]), "the same networks in a larger envelope"
+
+
 def test_nothing_is_compiled_on_a_cpu() -> None:
     shared = workshop(fused=True)
     shared.compile_ahead()
     assert shared.setup_seconds < 0.1
+
+
+def drawing_workshop(fused: bool = False) -> tuple[Workshop, Assignment, Assignment]:
+    """A workshop of networks drawn at random, a client that trains a known one and a client that does not."""
+    settings = {"method.name": "superfednas", "method.constrained": False}
+    drawing = build_without_data(load_recipe("digits", settings)).method
+    cohort = [Client(index, "one", 1e12, 10) for index in range(4)]
+    planned, _ = drawing.plan_round(drawing.initial_state(), torch.zeros(1), cohort, 0, named_generator(0))
+    known = [one for one in planned if one.architectures[0] in drawing.trained_architectures()]
+    strange = [one for one in planned if one.architectures[0] not in drawing.trained_architectures()]
+    assert (len(known), len(strange)) == (2, 2), "the largest, the smallest, two drawn"
+    return Workshop(drawing, LocalSgd(), DOUBLE, CPU, (16, 1, 8, 8), fused), known[0], strange[0]
+
+
+def test_only_networks_that_training_comes_back_to_are_remembered() -> None:
+    shared, known, strange = drawing_workshop()
+    kept, forgotten = known.architectures[0], strange.architectures[0]
+    before = {
+        one: (shared.blueprint(one), shared.positions(each)[0]) for one, each in ((kept, known), (forgotten, strange))
+    }
+    shared.output_shapes.update({kept: ((16, 10),), forgotten: ((16, 10),)})
+    assert shared.blueprint(forgotten) is before[forgotten][0], "within a round it is drawn once"
+    shared.forget_strangers()
+    assert list(shared.output_shapes) == [kept]
+    assert shared.blueprint(kept) is before[kept][0]
+    assert shared.positions(known)[0] is before[kept][1]
+    assert shared.blueprint(forgotten) is not before[forgotten][0]
+    assert shared.positions(strange)[0] is not before[forgotten][1]
+    assert torch.equal(shared.blueprint(forgotten).index, before[forgotten][0].index)
+    assert torch.equal(shared.positions(strange)[0], before[forgotten][1])
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_buffers_hold_drawn_networks_too(fused: bool) -> None:
+    shared, _, strange = drawing_workshop(fused)
+    blueprint = shared.blueprint(strange.architectures[0])
+    assert blueprint.index.numel() * shared.chunk <= shared.compact_size
+    assert blueprint.plan.size <= shared.gradient_size
+    assert shared.largest == shared.method.network.space.largest  # type: ignore[attr-defined]
+
+
+def test_a_client_without_a_leading_slice_trains_all_it_holds() -> None:
+    rolling = build_without_data(load_recipe("digits", {"method.name": "fedrolex"})).method
+    shared = Workshop(rolling, LocalSgd(), DOUBLE, CPU, (16, 1, 8, 8), False)
+    flat = torch.zeros(1)
+    cohort = [Client(0, "one", 1e6, 10), Client(1, "another", 1e6, 10)]
+    rounds = [rolling.plan_round({}, flat, cohort, index, named_generator(0))[0] for index in (3, 4)]
+    active, passive = shared.positions(rounds[0][0])
+    assert len(passive) == 0
+    level = rounds[0][0].architectures[0]
+    leading = SliceMap.leading(rolling.network.layout, rolling.network.shapes(level))
+    assert torch.equal(active, leading.index()), "where a slot holds it"
+    assert shared.positions(rounds[0][1])[0] is active
+    assert shared.positions(rounds[1][0])[0] is active, "wherever in the global vector it comes from"

@@ -35,7 +35,7 @@ def test_tensors_are_named_as_torch_layers_name_them() -> None:
     }
     layout = Layout.of(shapes)
     flat = torch.arange(layout.size, dtype=torch.float64)
-    deployed = Deployed(ElasticResNet(SearchSpace()), None, layout, flat)
+    deployed = Deployed(ElasticResNet(SearchSpace()), None, layout, flat, 1, 1)
     tensors = state_dict_of(deployed, {"stem.norm": (torch.zeros(2), torch.ones(2))})
     assert {name: tuple(tensor.shape) for name, tensor in tensors.items()} == {
         "stem.conv.weight": (2, 1, 3, 3),

@@ -49,6 +49,7 @@ class GraphEngine(Engine):
         shape = (preparation.batch_size, *examples.pool.images.shape[1:])
         self._record = BatchRecord(shape, precision.activations)
         self.workshop = Workshop(method, sgd, precision, device, shape, can_fuse(precision, device))
+        torch.backends.cudnn.deterministic = True  # plain layers give the same bits twice, as the fused ones do
         self._slots: list[Slot] = []
         self._room: int | None = None  # for slots, measured with the first one
 
@@ -60,6 +61,7 @@ class GraphEngine(Engine):
         # The longest first: they are the critical path, and the first slots go first on the device.
         rounds.sort(key=lambda one: -one.plan.num_steps)
         setup_before = self.workshop.setup_seconds
+        self.workshop.forget_strangers()
         if not rounds:
             return Collected(Accumulator(flat.numel(), self._device), 0, {})
         answers = self._train_in_room(rounds, flat, learning_rate)
@@ -123,16 +125,26 @@ class GraphEngine(Engine):
         for one, rows in waiting:
             active, passive = self.workshop.positions(one.assignment)
             slot.stream.wait_for(ready)
-            slot.load(flat)
+            slot.load(flat, one.assignment)
             for row, passes in zip(rows, one.passes, strict=True):
                 slot.step(passes, row, active, learning_rate)
                 yield True
             # On the main stream, one client after another: sums of floats depend on their order.
             main.wait_for(slot.stream.mark())
-            weight, vectors = one.assignment.weight, self.workshop.vectors
-            vectors.accumulate(answers.totals, slot.weights, active, weight, 1.0)
-            vectors.accumulate(answers.totals, flat, passive, weight, decay**one.plan.num_steps)
+            if one.assignment.slice_map.is_leading and not self.method.counts_in_part:
+                weight, vectors = one.assignment.weight, self.workshop.vectors
+                vectors.accumulate(answers.totals, slot.weights, active, weight, 1.0)
+                vectors.accumulate(answers.totals, flat, passive, weight, decay**one.plan.num_steps)
+            else:
+                self._add_in_part(one.assignment, slot, flat, answers)
             ready = main.mark()
+
+    def _add_in_part(self, assignment: Assignment, slot: Slot, flat: Tensor, answers: Accumulator) -> None:
+        """Add an answer as the eager engine does."""
+        assert not self.workshop.positions(assignment)[1].numel(), "positions that were sent and not trained"
+        sent, returned = assignment.slice_map.gather(flat), slot.returned(assignment.slice_map)
+        counted = self.method.counted(assignment, sent, returned)
+        answers.add(assignment.slice_map, returned, assignment.weight, counted)
 
     def _slots_for(self, rounds: Sequence[ClientRound]) -> list[Slot]:
         """Return a slot for every client, or as many as the device's memory has room for."""

@@ -9,6 +9,7 @@ from torch import Tensor
 from fedfeast.data import Batch
 from fedfeast.engines.graphs.blueprint import Blueprint
 from fedfeast.engines.graphs.workshop import Shapes, Workshop
+from fedfeast.federation import Constants
 from fedfeast.networks import Layout
 from fedfeast.networks.layers import Layers
 from fedfeast.networks.normalisation import by_batch
@@ -49,7 +50,7 @@ class NetworkProgram:
         self._layers: Layers = by_batch
         leaves = list(shapes)
         self._anchor: list[Tensor] = []
-        if workshop.fused:
+        if workshop.fused_layers:
             from fedfeast.engines.graphs.fused_layers import FusedLayers, is_fused
 
             layers = FusedLayers(blueprint.plan, memory.gradients, memory.counters)
@@ -84,8 +85,17 @@ class NetworkProgram:
 class LossProgram:
     """The loss of a role: from outputs to their gradients, with what passes leave to one another."""
 
-    def __init__(self, workshop: Workshop, role: str, batch: Batch, exchange: Exchange, carried: Tensor | None) -> None:
+    def __init__(
+        self,
+        workshop: Workshop,
+        role: str,
+        batch: Batch,
+        constants: Constants,
+        exchange: Exchange,
+        carried: Tensor | None,
+    ) -> None:
         self._method, self._role, self._batch, self._exchange = workshop.method, role, batch, exchange
+        self._constants = constants
         self.carried_in = None if carried is None else torch.zeros_like(carried)
         self.total = torch.zeros((), dtype=torch.float64, device=workshop.device)
         _, left = self._measure()
@@ -104,7 +114,7 @@ class LossProgram:
 
     def _measure(self) -> tuple[Tensor, Tensor | None]:
         outputs = tuple(output.detach().requires_grad_() for output in self._exchange.outputs)
-        loss, left = self._method.loss(self._role, outputs, self._batch, self.carried_in)
+        loss, left = self._method.loss(self._role, outputs, self._batch, self.carried_in, self._constants)
         for room, gradient in zip(self._exchange.gradients, torch.autograd.grad(loss, outputs), strict=True):
             room.copy_(gradient)
         return loss, left

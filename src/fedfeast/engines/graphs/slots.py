@@ -1,7 +1,7 @@
 """Client slots: a client's full-length vectors, and the lanes on which the passes of its steps run side by side."""
 
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +13,9 @@ from fedfeast.engines.graphs.blueprint import CHUNK
 from fedfeast.engines.graphs.programs import Exchange, LossProgram, Memory, NetworkProgram
 from fedfeast.engines.graphs.streams import Mark, Pool, Stream, current_stream, new_pool, new_stream
 from fedfeast.engines.graphs.workshop import Shapes, Workshop
-from fedfeast.federation import Pass
+from fedfeast.federation import Assignment, Constants, Pass
+from fedfeast.networks import Layout
+from fedfeast.routing import SliceMap
 
 COUNTERS = 65536  # that the fused kernels of one lane share
 
@@ -26,19 +28,32 @@ class Carried:
     mark: Mark
 
 
-class CapturedNetwork:
-    """An architecture on a lane, ready to be replayed."""
+@dataclass(frozen=True, eq=False)
+class ReadyNetwork:
+    """An architecture on a lane, ready to run."""
 
-    def __init__(self, program: NetworkProgram, exchange: Exchange, stream: Stream, pool: Pool) -> None:
-        self.forward = stream.capture(lambda: _ignore(program.forward(exchange)), pool)
-        self.backward = stream.capture(lambda: program.backward(exchange), pool)
+    forward: Callable[[], object]
+    backward: Callable[[], object]
+
+    @classmethod
+    def captured(cls, program: NetworkProgram, exchange: Exchange, stream: Stream, pool: Pool) -> "ReadyNetwork":
+        """Capture both passes, to be replayed."""
+        return cls(
+            stream.capture(lambda: _ignore(program.forward(exchange)), pool),
+            stream.capture(lambda: program.backward(exchange), pool),
+        )
+
+    @classmethod
+    def uncaptured(cls, program: NetworkProgram, exchange: Exchange) -> "ReadyNetwork":
+        """Launch both passes' kernels anew each time: for an architecture that will hardly come again."""
+        return cls(lambda: program.forward(exchange), lambda: program.backward(exchange))
 
 
 class Lane:
     """Runs one pass at a time from memory that stays in place."""
 
-    def __init__(self, workshop: Workshop, batch: Batch, priority: int) -> None:
-        self._workshop, self._batch = workshop, batch
+    def __init__(self, workshop: Workshop, batch: Batch, constants: Constants, priority: int) -> None:
+        self._workshop, self._batch, self._constants = workshop, batch, constants
         precision, device = workshop.precision, workshop.device
         low = torch.zeros(workshop.compact_size, dtype=precision.activations, device=device)
         full = low if precision.activations == precision.weights else low.to(precision.weights)
@@ -51,21 +66,26 @@ class Lane:
         self.stream = new_stream(device, priority)
         # Apart: a loss runs between a network's forward and backward pass, which share what lies in their pool.
         self._network_pool, self._loss_pool = new_pool(device), new_pool(device)
-        self._networks: dict[Hashable, CapturedNetwork] = {}
+        self._networks: dict[Hashable, ReadyNetwork] = {}
+        self._passing: tuple[Hashable, ReadyNetwork] | None = None  # the last that was not captured
         self._exchanges: dict[Shapes, Exchange] = {}
         current_stream(device).finish()
         self._losses: dict[tuple[str, Shapes, Shapes], LossProgram] = {}
 
-    def network(self, architecture: Hashable) -> CapturedNetwork:
-        """Return an architecture's captured passes."""
+    def network(self, architecture: Hashable) -> ReadyNetwork:
+        """Return an architecture's passes, captured if training will come back to it."""
+        workshop = self._workshop
+        if self._passing is not None and self._passing[0] == architecture and architecture in workshop.output_shapes:
+            return self._passing[1]  # unless the workshop has forgotten it since
         if architecture not in self._networks:
             started = time.perf_counter()
-            workshop = self._workshop
             program = NetworkProgram(workshop, workshop.blueprint(architecture), self._batch.images, self.memory)
-            if architecture not in workshop.output_shapes:
-                self._run_once(architecture, program)
-            exchange = self._exchange(workshop.output_shapes[architecture])
-            self._networks[architecture] = CapturedNetwork(program, exchange, self.stream, self._network_pool)
+            exchange = self._exchange(self._shapes_of(architecture, program))
+            if architecture not in workshop.architectures:
+                self._passing = (architecture, ReadyNetwork.uncaptured(program, exchange))
+                return self._passing[1]
+            network = ReadyNetwork.captured(program, exchange, self.stream, self._network_pool)
+            self._networks[architecture] = network
             workshop.num_graphs += 2
             workshop.setup_seconds += time.perf_counter() - started
         return self._networks[architecture]
@@ -77,7 +97,9 @@ class Lane:
         if key not in self._losses:
             started = time.perf_counter()
             with self.stream.entered():
-                program = LossProgram(self._workshop, role, self._batch, self._exchange(shapes), carried)
+                program = LossProgram(
+                    self._workshop, role, self._batch, self._constants, self._exchange(shapes), carried
+                )
             program.replay = self.stream.capture(program.run, self._loss_pool)
             self._losses[key] = program
             self._workshop.num_graphs += 1
@@ -108,11 +130,17 @@ class Lane:
             network.backward()
         return left
 
-    def _run_once(self, architecture: Hashable, program: NetworkProgram) -> None:
-        """Run uncaptured once: what kernels and libraries do at their first call cannot be captured."""
-        with self.stream.entered():
-            self._workshop.output_shapes[architecture] = shapes = program.forward(None)
-            program.backward(self._exchange(shapes))
+    def _shapes_of(self, architecture: Hashable, program: NetworkProgram) -> Shapes:
+        """Return the shapes of an architecture's outputs; run it once if nobody did.
+
+        What kernels and libraries do at their first call cannot be captured.
+        """
+        known = self._workshop.output_shapes
+        if architecture not in known:
+            with self.stream.entered():
+                known[architecture] = program.forward(None)
+                program.backward(self._exchange(known[architecture]))
+        return known[architecture]
 
     def _exchange(self, shapes: Shapes) -> Exchange:
         if shapes not in self._exchanges:
@@ -130,7 +158,10 @@ class Slot:
         size, precision, device = workshop.method.network.layout.size, workshop.precision, workshop.device
         size += -size % CHUNK  # the last chunk may reach beyond the last tensor
         self.weights = torch.zeros(size, dtype=precision.weights, device=device)
-        self._gradient = torch.zeros(size, dtype=precision.weights, device=device)
+        self._gradient = torch.zeros_like(self.weights)
+        # What passes compute with; the client's own weights for nearly all methods.
+        self._effective = torch.zeros_like(self.weights) if workshop.method.changes_weights else self.weights
+        self._constants: dict[str, Tensor] = {}
         self._record = torch.zeros(record.num_bytes, dtype=torch.uint8, device=device)
         self._batch = record.batch(self._record)
         self.stream = new_stream(device, priority)
@@ -140,35 +171,66 @@ class Slot:
     @property
     def num_bytes(self) -> int:
         """The device memory of the slot's own vectors, lanes left out."""
-        return self.weights.nbytes + self._gradient.nbytes + self._record.nbytes
+        apart = 0 if self._effective is self.weights else self._effective.nbytes
+        return self.weights.nbytes + self._gradient.nbytes + self._record.nbytes + apart
 
-    def load(self, flat: Tensor) -> None:
-        """Take in the global vector; only what the client was routed is ever read of it."""
+    def load(self, flat: Tensor, assignment: Assignment) -> None:
+        """Take in what a client was sent of the global vector."""
+        slice_map, layout = assignment.slice_map, self._workshop.method.network.layout
         with self.stream.entered():
-            self.weights[: len(flat)].copy_(flat)
+            if slice_map.is_leading:
+                self.weights[: len(flat)].copy_(flat)  # only what the client was sent is ever read of it
+            else:
+                _leading(layout, slice_map).scatter_(self.weights[: layout.size], slice_map.gather(flat))
+            for name, value in assignment.constants.items():
+                if name not in self._constants:
+                    self._constants[name] = torch.zeros_like(value, device=self.weights.device)
+                self._constants[name].copy_(value)
+
+    def returned(self, slice_map: SliceMap) -> Tensor:
+        """Return a copy of the client's vector, made on the current stream; the slot's steps must be done."""
+        layout = self._workshop.method.network.layout
+        return _leading(layout, slice_map).gather(self.weights[: layout.size])
 
     def step(self, passes: Sequence[Pass], record: Tensor, active: Tensor, learning_rate: float) -> None:
         """Run the passes of a local step side by side, then update the weights."""
         with self.stream.entered():
             self._record.copy_(record, non_blocking=True)
+            if self._workshop.method.changes_weights:
+                self._change(self._effective, self._workshop.method.weights(self._whole(self.weights), self._constants))
         ready = self.stream.mark()
         carried = Carried(None, None)
         for lane, one_pass in zip(self.lanes_for(len(passes)), passes, strict=True):
             lane.stream.wait_for(ready)
-            carried = lane.run(one_pass, self.weights, carried)
+            carried = lane.run(one_pass, self._effective, carried)
         vectors = self._workshop.vectors
         with self.stream.entered():
             for lane, one_pass in zip(self.lanes, passes, strict=False):
                 self.stream.wait_for(lane.stream.mark())
                 blueprint = self._workshop.blueprint(one_pass.architecture)
                 vectors.add_gradients(self._gradient, lane.memory.gradients, blueprint)
+            if self._workshop.method.changes_weights:
+                whole = self._whole(self._gradient), self._whole(self.weights)
+                self._change(self._gradient, self._workshop.method.weight_gradient(*whole, self._constants))
             vectors.step(self.weights, self._gradient, active, self._workshop.sgd, learning_rate)
 
     def lanes_for(self, num_passes: int) -> list[Lane]:
         """Return a lane for each of a number of passes."""
         while len(self.lanes) < num_passes:
-            self.lanes.append(Lane(self._workshop, self._batch, self._priority))
+            self.lanes.append(Lane(self._workshop, self._batch, self._constants, self._priority))
         return self.lanes[:num_passes]
+
+    def _whole(self, vector: Tensor) -> Tensor:
+        """Return a vector without its last chunk's pads."""
+        return vector[: self._workshop.method.network.layout.size]
+
+    def _change(self, vector: Tensor, values: Tensor) -> None:
+        self._whole(vector).copy_(values)
+
+
+def _leading(layout: Layout, slice_map: SliceMap) -> SliceMap:
+    """Return where a slot holds a client's tensors: always at the front of the network's own."""
+    return SliceMap(layout, slice_map.layout)
 
 
 def _ignore(value: object) -> None:

@@ -20,6 +20,7 @@ from fedfeast.engines.graphs.gradient_plan import GradientPlan, plan_gradients, 
 from fedfeast.engines.graphs.plain_vectors import PlainVectors, Vectors
 from fedfeast.engines.graphs.streams import current_stream
 from fedfeast.federation import Assignment, LocalSgd, Method
+from fedfeast.networks import ElasticResNet
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -41,10 +42,15 @@ class Workshop:
     precision: Precision
     device: torch.device
     image_shape: tuple[int, int, int, int]  # (batch, channels, height, width)
-    fused: bool
+    fused: bool  # whether there are fused kernels for this precision and device
     output_shapes: dict[Hashable, Shapes] = field(default_factory=dict)  # of architectures that ran once
     setup_seconds: float = 0.0
     num_graphs: int = 0
+
+    @property
+    def fused_layers(self) -> bool:
+        """Whether passes run through fused kernels; they know the elastic network's blocks alone."""
+        return self.fused and isinstance(self.method.network, ElasticResNet)
 
     @cached_property
     def vectors(self) -> Vectors:
@@ -74,12 +80,12 @@ class Workshop:
     @property
     def largest(self) -> Hashable:
         """The architecture with the most multiply-accumulates."""
-        return max(self.method.operating_points(), key=lambda point: point.macs).architecture
+        return max(self.architectures, key=self.method.network.macs)
 
     def compile_ahead(self) -> None:
         """Compile all kernels at once where kernels are used; one by one they would take a minute."""
         started = time.perf_counter()
-        if self.fused and self.device.type == "cuda":
+        if self.fused_layers and self.device.type == "cuda":
             from fedfeast.engines.graphs.kernels.compiling import compile_ahead
 
             compile_ahead(self)
@@ -96,32 +102,42 @@ class Workshop:
 
     def positions(self, assignment: Assignment) -> tuple[Tensor, Tensor]:
         """Return the positions that a client trains, and those that it received but that only decay."""
-        key = (assignment.architectures, id(assignment.slice_map))
+        slice_map = assignment.slice_map if assignment.slice_map.is_leading else None
+        # By shape: a method may make a new map for every client and round.
+        key = (assignment.architectures, tuple(slice_map.layout.shapes.items()) if slice_map else None)
         if key not in self._positions:
             network, architectures = self.method.network, assignment.architectures
             active = active_positions(network, architectures, self.chunk, self.device)
-            passive = passive_positions(assignment.slice_map, active, self.chunk)
+            passive = passive_positions(slice_map, active, self.chunk) if slice_map else active[:0]
             current_stream(self.device).finish()
-            # The map itself is kept so that its id stays its own.
-            self._positions[key] = (active, passive, assignment.slice_map)
-        return self._positions[key][:2]
+            self._positions[key] = (active, passive)
+        return self._positions[key]
+
+    def forget_strangers(self) -> None:
+        """Let go of architectures that training does not come back to; no pass may be under way."""
+        known = set(self.architectures)
+        for kept in (self._blueprints, self.output_shapes):
+            for architecture in kept.keys() - known:
+                del kept[architecture]
+        for key in [key for key in self._positions if not known.issuperset(key[0])]:
+            del self._positions[key]
 
     def _plan(self, architecture: Hashable) -> GradientPlan:
-        if self.fused:
+        if self.fused_layers:
             return plan_gradients(self.method.network, architecture, self.image_shape)
         return plan_whole_gradients(self.method.network, architecture)
 
     @cached_property
     def architectures(self) -> Sequence[Hashable]:
-        """Every architecture that the method serves."""
-        return [point.architecture for point in self.method.operating_points()]
+        """Every architecture that training comes back to."""
+        return self.method.trained_architectures()
 
     @cached_property
     def _blueprints(self) -> dict[Hashable, Blueprint]:
         return {}
 
     @cached_property
-    def _positions(self) -> dict[tuple[tuple[Hashable, ...], int], tuple[Tensor, Tensor, object]]:
+    def _positions(self) -> dict[tuple[tuple[Hashable, ...], Hashable], tuple[Tensor, Tensor]]:
         return {}
 
 

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Deployed
-from fedfeast.networks import ElasticResNet
+from fedfeast.networks import ElasticResNet, ResNet
 from fedfeast.networks.normalisation import Statistics
-from fedfeast.serving.families import elastic_resnet
+from fedfeast.serving.families import elastic_resnet, resnet
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,10 @@ class Family:
         return resources.files("fedfeast.serving.families").joinpath(f"{name}.py").read_text(encoding="utf-8")
 
 
-FAMILIES = {family.name: family for family in (Family("elastic-resnet", ElasticResNet, elastic_resnet),)}
+FAMILIES = {
+    family.name: family
+    for family in (Family("elastic-resnet", ElasticResNet, elastic_resnet), Family("resnet", ResNet, resnet))
+}
 
 
 def family_of(network: object) -> Family:

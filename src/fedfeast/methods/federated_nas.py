@@ -1,0 +1,218 @@
+"""SuperFedNAS and DeepFedNAS: one network a client and round, merged with most weight on the largest."""
+
+from abc import abstractmethod
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import cos, pi
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedfeast.data import Batch
+from fedfeast.errors import InvalidInput
+from fedfeast.federation import (
+    Assignment,
+    Client,
+    Constants,
+    Method,
+    OperatingPoint,
+    Parts,
+    Pass,
+    State,
+    mixed_cross_entropy,
+)
+from fedfeast.methods.served_variants import cached_points
+from fedfeast.networks import Architecture, ElasticResNet
+from fedfeast.routing import SliceMap
+from fedfeast.variants import VariantCache, draw_architectures
+
+# Choice: a constrained SuperFedNAS client's "largest" network is the costliest of this many affordable draws.
+DRAWS_FOR_LARGEST = 32
+
+
+@dataclass(frozen=True)
+class FederatedNas(Method):
+    """Of each cohort one client trains the largest network, one the smallest, the others networks drawn at random."""
+
+    plans_differ: ClassVar = True
+    network: ElasticResNet
+    cache: VariantCache
+    rounds: int
+    constrained: bool = True  # clients train only what they can afford
+    first_weight: float = 0.9  # of the largest network's answer in the first round
+    annealed_share: float = 0.8  # of the rounds, after which all answers weigh the same
+
+    @classmethod
+    def build(cls, parts: Parts, **options: Any) -> Self:
+        """Return the method on the elastic network."""
+        return cls(parts.elastic, parts.cache, parts.rounds, **options)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.first_weight < 1 or not 0 < self.annealed_share <= 1:
+            raise InvalidInput(
+                f"method.first_weight = {self.first_weight} and method.annealed_share = {self.annealed_share}: "
+                "give shares above 0, the first below 1, the second up to 1."
+            )
+
+    @property
+    def keeps_budgets(self) -> bool:
+        """Whether no client is made to train what it could not afford to serve."""
+        return self.constrained
+
+    def trains(self, budget_macs: float) -> bool:
+        """Return whether a client takes part: without constraint every one does."""
+        return super().trains(budget_macs) or not self.constrained
+
+    @abstractmethod
+    def largest(self, client: Client, generator: np.random.Generator) -> Architecture:
+        """Return what the client in the role of the largest trains."""
+
+    @abstractmethod
+    def smallest(self) -> Architecture:
+        """Return what the client in the role of the smallest trains."""
+
+    @abstractmethod
+    def drawn(self, client: Client, generator: np.random.Generator) -> Architecture:
+        """Return what a client without a role trains."""
+
+    def initial_state(self) -> State:
+        """Return how often each client had a role: nobody yet."""
+        return {"largest": torch.zeros(0, dtype=torch.int64), "smallest": torch.zeros(0, dtype=torch.int64)}
+
+    def plan_round(
+        self, state: State, flat: Tensor, cohort: Sequence[Client], round_index: int, generator: np.random.Generator
+    ) -> tuple[list[Assignment], State]:
+        """Give the roles to the clients that had them least; the largest network's answer weighs beta."""
+        counts = {role: _grown(count, 1 + max(client.index for client in cohort)) for role, count in state.items()}
+        by_largest = sorted(cohort, key=lambda client: int(counts["largest"][client.index]))
+        by_smallest = sorted(by_largest[1:], key=lambda client: int(counts["smallest"][client.index]))
+        beta = self.largest_weight(round_index, len(cohort))
+        assignments = []
+        for client in cohort:
+            has_largest = client is by_largest[0]
+            if has_largest:
+                architecture = self.largest(client, generator)
+            elif client is by_smallest[0]:
+                architecture = self.smallest()
+            else:
+                architecture = self.drawn(client, generator)
+            # A draw that hits an end counts as having had the role.
+            counts["largest"][client.index] += int(has_largest or architecture == self._ends[1])
+            counts["smallest"][client.index] += int(not has_largest and architecture == self._ends[0])
+            weight = beta if has_largest else (1 - beta) / (len(cohort) - 1)
+            assignments.append(Assignment(client, self._slices(architecture), (architecture,), weight))
+        return assignments, counts
+
+    def largest_weight(self, round_index: int, cohort_size: int) -> float:
+        """Return beta: from its first value down a cosine to an equal share; 1 in a cohort of one."""
+        if cohort_size == 1:
+            return 1.0
+        last = 1 / cohort_size
+        progress = min(round_index / (self.annealed_share * self.rounds), 1.0)
+        return last + (self.first_weight - last) * (1 + cos(pi * progress)) / 2
+
+    def passes(self, assignment: Assignment, step: int, generator: np.random.Generator) -> list[Pass]:
+        """Return one supervised pass of the client's network."""
+        return [Pass(assignment.architectures[0], "supervised")]
+
+    def expected_passes(self, assignment: Assignment) -> dict[Hashable, float]:
+        """Return the one pass."""
+        return {assignment.architectures[0]: 1.0}
+
+    def loss(
+        self, role: str, outputs: tuple[Tensor, ...], batch: Batch, carried: Tensor | None, constants: Constants
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the supervised loss."""
+        (logits,) = outputs
+        return mixed_cross_entropy(logits, batch), None
+
+    def operating_points(self) -> tuple[OperatingPoint, ...]:
+        """Return every cached variant."""
+        return cached_points(self.cache)
+
+    @cached_property
+    def _ends(self) -> tuple[Architecture, Architecture]:
+        """The smallest and the largest network that the sampler knows."""
+        return self.cache[0].architecture, self.cache[-1].architecture
+
+    def _slices(self, architecture: Architecture) -> SliceMap:
+        if architecture in self._kept_slices:
+            return self._kept_slices[architecture]
+        slices = SliceMap.leading(self.network.layout, self.network.shapes(architecture))
+        if architecture in self.trained_architectures():
+            self._kept_slices[architecture] = slices
+        return slices
+
+    @cached_property
+    def _kept_slices(self) -> dict[Architecture, SliceMap]:
+        return {}
+
+
+@dataclass(frozen=True)
+class DeepFedNas(FederatedNas):
+    """Networks are drawn from the cache of the fittest ones."""
+
+    paper: ClassVar = "Khan et al., DeepFedNAS: Pareto-guided federated neural architecture search, 2026"
+
+    def largest(self, client: Client, generator: np.random.Generator) -> Architecture:
+        """Return the cache's last variant, or the last that the client affords."""
+        return self._pool(client)[-1]
+
+    def smallest(self) -> Architecture:
+        """Return the cache's first variant."""
+        return self._ends[0]
+
+    def drawn(self, client: Client, generator: np.random.Generator) -> Architecture:
+        """Return a variant of the cache, or of those that the client affords."""
+        pool = self._pool(client)
+        return pool[generator.integers(len(pool))]
+
+    def _pool(self, client: Client) -> list[Architecture]:
+        variants = self.cache.affordable(client.budget_macs) if self.constrained else self.cache
+        return [variant.architecture for variant in variants]
+
+
+@dataclass(frozen=True)
+class SuperFedNas(FederatedNas):
+    """Networks are drawn from the whole space: every depth, expansion and width with the same chance."""
+
+    paper: ClassVar = "Khare et al., SuperFedNAS: Cost-Efficient Federated Neural Architecture Search, 2024"
+
+    def largest(self, client: Client, generator: np.random.Generator) -> Architecture:
+        """Return the whole supernet, or the costliest of some affordable draws where that is too much."""
+        whole = self.network.space.largest
+        if not self.constrained or client.budget_macs >= self.network.macs(whole):
+            return whole
+        drawn = self._draw(client, generator, DRAWS_FOR_LARGEST)
+        return max(drawn, key=self.network.macs)
+
+    def smallest(self) -> Architecture:
+        """Return the smallest network of the space."""
+        return self.network.space.smallest
+
+    def drawn(self, client: Client, generator: np.random.Generator) -> Architecture:
+        """Return a network of the space, or of those that the client affords."""
+        return self._draw(client, generator, 1)[0]
+
+    def trained_architectures(self) -> tuple[Hashable, ...]:
+        """Return the ends of the space and what is served."""
+        space = self.network.space
+        return tuple(dict.fromkeys((space.smallest, *super().trained_architectures(), space.largest)))
+
+    @cached_property
+    def _ends(self) -> tuple[Architecture, Architecture]:
+        return self.network.space.smallest, self.network.space.largest
+
+    def _draw(self, client: Client, generator: np.random.Generator, count: int) -> list[Architecture]:
+        limit = client.budget_macs if self.constrained else np.inf
+        return draw_architectures(self.network.space, count, limit, generator)
+
+
+def _grown(counts: Tensor, size: int) -> Tensor:
+    """Return a copy with room for so many clients."""
+    grown = torch.zeros(max(size, len(counts)), dtype=torch.int64)
+    grown[: len(counts)] = counts
+    return grown

@@ -1,0 +1,144 @@
+"""FIARSE: single weights, kept by their size, as many as a client affords (Wu et al., 2024)."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Literal, Self
+from weakref import ref
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedfeast.data import Batch
+from fedfeast.errors import InvalidInput
+from fedfeast.federation import (
+    Assignment,
+    Client,
+    Constants,
+    Deployed,
+    LocalSgd,
+    Method,
+    OperatingPoint,
+    Parts,
+    Pass,
+    State,
+    mixed_cross_entropy,
+)
+from fedfeast.methods.importance import Importance, count_macs, rank_positions
+from fedfeast.methods.served_variants import format_macs
+from fedfeast.methods.tiers import Weighting
+from fedfeast.networks import ResNet
+from fedfeast.routing import MaskedPositions
+
+
+@dataclass(frozen=True)
+class Fiarse(Method):
+    """Every client trains the weights above a threshold that makes the masked network as costly as its budget."""
+
+    paper: ClassVar = "Wu et al., FIARSE: Model-Heterogeneous FL via Importance-Aware Submodel Extraction, 2024"
+    network: ResNet
+    layerwise: bool = False  # the same share of each stage, instead of one threshold for all
+    gradient: Literal["intended", "released"] = "intended"  # by the paper, or as the authors' code computes it
+    membership: Literal["mask", "delta"] = "mask"  # who has a say: whoever was sent a weight, or whoever changed it
+    weighting: Weighting = "count"
+    weight_decay: float = 0.0
+    num_points: int = 57  # of the grid that is measured, evenly spaced
+    least_share: float = 0.045  # of the whole network's MACs, where the grid starts: 25M of ResNet-18's 555M
+
+    @classmethod
+    def build(cls, parts: Parts, **options: Any) -> Self:
+        """Return FIARSE on a post-activation ResNet."""
+        return cls(parts.resnet, **options)
+
+    def __post_init__(self) -> None:
+        if self.membership == "delta" and self.weight_decay:
+            raise InvalidInput(
+                f'method.weight_decay = {self.weight_decay} with method.membership = "delta": decay changes every '
+                "weight, so all would count as trained; set the decay to 0 or the membership to mask."
+            )
+        if not self.weight_decay >= 0:
+            raise InvalidInput(f"method.weight_decay = {self.weight_decay}: it must not be negative.")
+        if not 0 < self.least_share < 1 or self.num_points < 2:
+            raise InvalidInput(
+                f"method.least_share = {self.least_share} and method.num_points = {self.num_points}: "
+                "give a share above 0 and below 1, and at least 2 points."
+            )
+
+    def optimiser(self, common: LocalSgd) -> LocalSgd:
+        """Return the common optimiser with FIARSE's own weight decay."""
+        return replace(common, weight_decay=self.weight_decay)
+
+    def plan_round(
+        self, state: State, flat: Tensor, cohort: Sequence[Client], round_index: int, generator: np.random.Generator
+    ) -> tuple[list[Assignment], State]:
+        """Send every client its largest weights; one sort of all weights serves the whole cohort."""
+        ranked = self._rank(flat)
+        assignments = []
+        for client in cohort:
+            thresholds = ranked.thresholds(client.budget_macs)
+            slices = MaskedPositions.of(self.network.layout, flat.abs() >= thresholds)
+            weight = float(client.num_examples) if self.weighting == "samples" else 1.0
+            assignments.append(Assignment(client, slices, (self.network.whole,), weight, {"thresholds": thresholds}))
+        return assignments, state
+
+    def weights(self, weights: Tensor, constants: Constants) -> Tensor:
+        """Return the weights at or above their threshold; one that falls below it is out for the round."""
+        return torch.where(weights.abs() >= constants["thresholds"], weights, 0)
+
+    def weight_gradient(self, gradient: Tensor, weights: Tensor, constants: Constants) -> Tensor:
+        """Return the masked gradient, enlarged near the threshold: by 1.5 at it, by 1 far above."""
+        size, threshold = weights.abs(), constants["thresholds"]
+        masked = torch.where(size >= threshold, gradient, 0)
+        if self.gradient == "released":
+            return masked
+        return masked * (1 + (2 * threshold * size / (size + threshold) ** 2).nan_to_num(0.0))
+
+    def passes(self, assignment: Assignment, step: int, generator: np.random.Generator) -> list[Pass]:
+        """Return one supervised pass."""
+        return [Pass(self.network.whole, "supervised")]
+
+    def expected_passes(self, assignment: Assignment) -> dict[Hashable, float]:
+        """Return the one pass: scattered zeros save no training compute."""
+        return {self.network.whole: 1.0}
+
+    def loss(
+        self, role: str, outputs: tuple[Tensor, ...], batch: Batch, carried: Tensor | None, constants: Constants
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the supervised loss."""
+        return mixed_cross_entropy(outputs[-1], batch), None
+
+    def served_macs(self, assignment: Assignment) -> int:
+        """Return the cost of the weights that the client was sent."""
+        assert isinstance(assignment.slice_map, MaskedPositions)
+        return count_macs(self.network, assignment.slice_map.mask)
+
+    def counted(self, assignment: Assignment, sent: Tensor, returned: Tensor) -> Tensor | None:
+        """Return where the client changed a weight, if that decides who has a say."""
+        return returned != sent if self.membership == "delta" else None
+
+    def operating_points(self) -> tuple[OperatingPoint, ...]:
+        """Return the grid: budgets that a masked network keeps below, the last the whole network."""
+        whole, parameters = self.network.macs(self.network.whole), self.network.parameters(self.network.whole)
+        grid = np.linspace(self.least_share * whole, whole, self.num_points).astype(int).tolist()
+        return tuple(OperatingPoint(format_macs(macs), macs, parameters, self.network.whole) for macs in grid)
+
+    def deploy(self, flat: Tensor, point: OperatingPoint) -> Deployed:
+        """Take the weights out that a budget of the point's MACs affords; only they count as cost."""
+        ranked = self._rank(flat)
+        kept = flat.abs() >= ranked.thresholds(point.macs)
+        local = torch.where(kept, flat, 0)
+        layout, level = self.network.layout, self.network.whole
+        return Deployed(self.network, level, layout, local, count_macs(self.network, kept), int(kept.sum()))
+
+    def _rank(self, flat: Tensor) -> Importance:
+        """Return the weights by size; the last vector's is kept, since a whole grid is taken from one."""
+        known, version, ranked = self._last or (None, 0, None)
+        if ranked is None or known is None or known() is not flat or version != flat._version:
+            ranked = rank_positions(self.network, flat, self.layerwise)
+            self._last[:] = [ref(flat), flat._version, ranked]
+        return ranked
+
+    @cached_property
+    def _last(self) -> list[Any]:
+        return []

@@ -1,0 +1,37 @@
+"""The arms of a study: what is called how, and in which settings it differs from the study's base recipe."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+LABELS = MappingProxyType(
+    {
+        "feast": "FEAST",
+        "heterofl": "HeteroFL",
+        "scalefl": "ScaleFL",
+        "fiarse": "FIARSE",
+        "superfednas": "SuperFedNAS",
+        "deepfednas": "DeepFedNAS",
+        "fjord": "FjORD",
+        "fedrolex": "FedRolex",
+        "fedavg": "FedAvg",
+    }
+)
+RIVALS = ("heterofl", "scalefl", "fiarse")  # the paper's weight-sharing baselines
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One line of a comparison."""
+
+    name: str
+    label: str
+    settings: Mapping[str, Any]
+
+
+def method_arm(method: str, further: Mapping[str, Any] | None = None, suffix: str = "", label: str = "") -> Arm:
+    """Return the arm of a method, with further settings, e.g. "feast, gamma 0.5"."""
+    settings = {"method.name": method, **(further or {})}
+    ending = f", {suffix}" if suffix else ""
+    return Arm(f"{method}{ending}", label or f"{LABELS.get(method, method)}{ending}", settings)

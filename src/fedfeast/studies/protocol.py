@@ -1,0 +1,80 @@
+"""The protocol that the runs of a study share: where they must agree, and how it is told."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedfeast.errors import InvalidInput
+from fedfeast.methods.served_variants import format_macs
+from fedfeast.runs import Recipe, load_recipe
+from fedfeast.studies import published
+from fedfeast.studies.study import RECIPES
+
+# Choice: who computes, how exactly and how often it is saved is no part of the protocol (docs/decisions/016).
+ALWAYS_FREE = ("name", "seed", "method", "engine", "checkpoint", "data.folder")
+
+
+def differences(one: Recipe, other: Recipe) -> dict[str, tuple[Any, Any]]:
+    """Return every setting in which two recipes differ, with both values."""
+    ours, theirs = one.settings(), other.settings()
+    return {key: (ours.get(key), theirs.get(key)) for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)}
+
+
+def is_of(setting: str, names: Sequence[str]) -> bool:
+    """Return whether a setting is one of the names or lies in a section that is."""
+    return any(setting == name or setting.startswith(f"{name}.") for name in names)
+
+
+def refuse_disagreement(recipes: Mapping[str, Recipe], varied: Sequence[str]) -> None:
+    """Refuse to compare runs, given by label, that differ in more than the settings varied on purpose."""
+    (first_label, first), *others = recipes.items()
+    for label, recipe in others:
+        for key, (one, other) in differences(first, recipe).items():
+            if not is_of(key, (*ALWAYS_FREE, *varied)):
+                raise InvalidInput(
+                    f"the runs {first_label!r} and {label!r} cannot be compared: {key} is {one!r} in the one and "
+                    f"{other!r} in the other; runs of a study must share their protocol."
+                )
+
+
+def describe_protocol(base: Recipe, seeds: Sequence[int]) -> dict[str, str]:
+    """Return what all arms share, for people, by name."""
+    training, population, partition = base.training, base.population, base.partition
+    alpha = f"alpha_eff {partition.alpha_eff:g}" if partition.alpha_eff else f"alpha_data {partition.alpha_data:g}"
+    clients = {"paper": "the paper's 100 clients", "file": f"the clients of {population.file}"}.get(
+        population.source, f"{population.num_clients} clients, budgets from Zipf({population.exponent:g})"
+    )
+    return {
+        "data": f"{base.data.name}; {base.data.validation_examples} validation and "
+        f"{base.data.calibration_examples} calibration examples with the server",
+        "population": f"{clients}; gamma {population.gamma:g}, cap {format_macs(population.cap_macs)} MACs, {alpha}",
+        "training": f"{training.rounds} rounds of {training.clients_per_round} clients, {training.local_epochs} local "
+        f"{'epoch' if training.local_epochs == 1 else 'epochs'}, batches of {training.batch_size}",
+        "optimisation": f"SGD, learning rate {training.learning_rate:g} ({training.schedule}), weight decay "
+        f"{training.weight_decay:g}, gradients clipped to {training.clip_norm:g}",
+        "checkpoint": "the best validated one, batch normalisation recalibrated at every operating point",
+        "seeds": ", ".join(map(str, seeds)),
+    }
+
+
+def departures(base: Recipe) -> list[str]:
+    """Say in which way a study's base recipe departs from the shipped one and from the paper's rounds."""
+    notes = []
+    shipped = load_recipe(RECIPES[_dataset_of(base)])
+    changed = {
+        key: values
+        for key, values in differences(base, shipped).items()
+        if not is_of(key, ("name", "seed", "data.folder"))
+    }
+    if changed:
+        told = ", ".join(f"{key} = {ours!r} instead of {theirs!r}" for key, (ours, theirs) in changed.items())
+        notes.append(f"Changed against the recipe {shipped.name}: {told}.")
+    if base.data.name in published.POPULATION_SCORES and base.training.rounds != published.ROUNDS:
+        notes.append(
+            f"The published figures belong to {published.ROUNDS} rounds; here every run had {base.training.rounds} "
+            "unless said otherwise, so a difference is no failed reproduction."
+        )
+    return notes
+
+
+def _dataset_of(base: Recipe) -> str:
+    return next(dataset for dataset, recipe in RECIPES.items() if recipe == base.name)

@@ -1,0 +1,189 @@
+"""What a study's runs came to, by arm and seed."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+
+from fedfeast.evaluation import Curve
+from fedfeast.methods.served_variants import format_macs
+from fedfeast.runs import Recipe, Run
+from fedfeast.runs.outline import outline
+from fedfeast.studies.arms import LABELS, Arm
+from fedfeast.studies.plots import Line, Plot, PlotPoint
+from fedfeast.studies.published import ANCHORS_MACS
+from fedfeast.studies.tables import Cell, Column, Estimate
+
+NEARBY = 0.05  # relative; a cached variant this close to the paper's anchor carries its name
+NUM_ANCHORS = 5
+
+Key = TypeVar("Key")
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """A budget at which curves are read, and what a table calls it."""
+
+    label: str
+    budget_macs: float
+    of_the_paper: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """One arm's run with one seed; a study that trains nothing has only recipes."""
+
+    arm: Arm
+    seed: int
+    recipe: Recipe
+    curve: Curve = field(default_factory=lambda: Curve(()))
+    budgets_macs: np.ndarray = field(default_factory=lambda: np.empty(0))
+    run: Run | None = None
+
+    @property
+    def score(self) -> float:
+        """The population score in %."""
+        return 100 * self.curve.population_score(self.budgets_macs)
+
+    @property
+    def smallest(self) -> float:
+        """The accuracy of the smallest point in %."""
+        return 100 * self.curve.points[0].accuracy
+
+    @property
+    def largest(self) -> float:
+        """The accuracy of the largest point in %."""
+        return 100 * self.curve.points[-1].accuracy
+
+    @property
+    def best(self) -> float:
+        """The accuracy of the best point in %."""
+        return 100 * max(point.accuracy for point in self.curve.points)
+
+    def at(self, budget_macs: float) -> float | None:
+        """Return the accuracy in % of the largest point that a budget affords, if any."""
+        point = self.curve.serve(budget_macs)
+        return None if point is None else 100 * point.accuracy
+
+
+Measure = Callable[..., float | None]  # of one seed's outcomes, one or several
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """All outcomes of a study, and the recipe from which its arms depart."""
+
+    base: Recipe
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def data(self) -> str:
+        """The data set's name, under which published numbers are found."""
+        return self.base.data.name
+
+    @cached_property
+    def arms(self) -> dict[str, Arm]:
+        """The arms by name, in the study's order."""
+        return {outcome.arm.name: outcome.arm for outcome in self.outcomes}
+
+    @property
+    def num_clients(self) -> int:
+        """The number of clients."""
+        return len(self.outcomes[0].budgets_macs)
+
+    def of(self, arm: str) -> list[Outcome]:
+        """Return an arm's outcomes by seed."""
+        return [outcome for outcome in self.outcomes if outcome.arm.name == arm]
+
+    def cell(self, measure: Measure, *arms: str, paper: float | None = None) -> Cell:
+        """Measure the outcomes of the given arms together, seed by seed, beside a published number."""
+        return Cell(Estimate.of([measure(*of_seed) for of_seed in zip(*map(self.of, arms), strict=True)]), paper)
+
+    @cached_property
+    def cached_macs(self) -> list[int]:
+        """The MACs of the cached variants; the first is where all methods begin to be compared."""
+        return [variant.macs for variant in outline(self.base).cache]
+
+    @cached_property
+    def anchors(self) -> tuple[Anchor, ...]:
+        """The paper's five anchors where the cache has them, else five of its variants from end to end."""
+        macs = np.array(self.cached_macs, dtype=np.float64)
+        nearest = [float(macs[np.abs(macs - anchor).argmin()]) for anchor in ANCHORS_MACS]
+        pairs = list(zip(nearest, ANCHORS_MACS, strict=True))
+        if all(abs(one - anchor) <= NEARBY * anchor for one, anchor in pairs):
+            # The paper's names are rounded; a rival may use what either the name or the variant allows.
+            return tuple(Anchor(format_macs(anchor), max(one, anchor), True) for one, anchor in pairs)
+        chosen = np.unique(np.linspace(0, len(macs) - 1, NUM_ANCHORS).round().astype(int))
+        return tuple(Anchor(format_macs(macs[position]), float(macs[position])) for position in chosen)
+
+    def anchor_columns(self) -> tuple[Column, ...]:
+        """Return a column for every anchor."""
+        return tuple(Column(anchor.label) for anchor in self.anchors)
+
+    def at_anchors(self, arm: str, published: Sequence[float] | None = None) -> tuple[Cell, ...]:
+        """Return an arm's accuracies at the anchors beside the paper's."""
+        papers = dict(self._at_the_papers_anchors(published))
+        budgets = [anchor.budget_macs for anchor in self.anchors]
+        return tuple(self.cell(_accuracy_at(budget), arm, paper=papers.get(budget)) for budget in budgets)
+
+    def change(self, outcome: Outcome) -> float | None:
+        """Return by how many points the largest model is better than the smallest in the compared range."""
+        first = self.first_compared(outcome)
+        return None if first is None else outcome.largest - first
+
+    def first_compared(self, outcome: Outcome) -> float | None:
+        """Return the accuracy in % of an outcome's smallest point within the cache's range."""
+        within = [point for point in outcome.curve.points if point.macs >= self.cached_macs[0]]
+        return 100 * within[0].accuracy if within else None
+
+    def line(
+        self, arm: str, colour: int | None = None, dashed: bool = False, published: Sequence[float] | None = None
+    ) -> Line:
+        """Return an arm's curve, a mean over seeds, with the paper's values at the anchors."""
+        curves = [outcome.curve for outcome in self.of(arm)]
+        macs = [point.macs for point in curves[0].points]
+        accuracies = [  # (seeds, points); seeds share their points, unless sizes depend on trained weights
+            np.interp(macs, [point.macs for point in curve.points], [100 * point.accuracy for point in curve.points])
+            for curve in curves
+        ]
+        points = []
+        for cost, *of_seeds in zip(macs, *accuracies, strict=True):
+            estimate = Estimate.of([float(accuracy) for accuracy in of_seeds])
+            assert estimate is not None
+            points.append(PlotPoint(cost, estimate.mean, estimate.spread))
+        method = str(self.arms[arm].settings["method.name"])
+        own = [*LABELS, method].index(method)
+        papers = tuple(self._at_the_papers_anchors(published))
+        return Line(self.arms[arm].label, tuple(points), own if colour is None else colour, dashed, papers)
+
+    def plot(self, name: str, title: str, caption: str, lines: Iterable[Line], graded: bool = False) -> Plot:
+        """Return lines on axes that show the compared range and the anchors."""
+        anchors = tuple(anchor.budget_macs for anchor in self.anchors)
+        return Plot(name, f"{title}, {self.data}", caption, tuple(lines), self.cached_macs[0], anchors, graded)
+
+    def _at_the_papers_anchors(self, published: Sequence[float] | None) -> list[tuple[float, float]]:
+        """Return MACs and published values; none where the cache has other anchors than the paper."""
+        if published is None or not all(anchor.of_the_paper for anchor in self.anchors):
+            return []
+        return [(anchor.budget_macs, value) for anchor, value in zip(self.anchors, published, strict=True)]
+
+
+def extreme(choose: Callable[[Iterable[float]], float], measure: Measure) -> Measure:
+    """Return the measure of several outcomes that chooses, e.g. the least, from what each of them comes to."""
+
+    def chosen(*outcomes: Outcome) -> float | None:
+        values = [value for value in map(measure, outcomes) if value is not None]
+        return choose(values) if len(values) == len(outcomes) else None
+
+    return chosen
+
+
+def published_of(by_data: Mapping[str, Mapping[Key, float]], data: str, key: Key) -> float | None:
+    """Return a published number by data set and key, if the paper has it."""
+    return by_data.get(data, {}).get(key)
+
+
+def _accuracy_at(budget_macs: float) -> Measure:
+    return lambda outcome: outcome.at(budget_macs)

@@ -1,0 +1,176 @@
+"""Run a study: every arm with every seed, each finished run reused, each unfinished one gone on with."""
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from fedfeast.engines.ranks import join_ranks
+from fedfeast.errors import InvalidInput
+from fedfeast.runs import Observer, Recipe, Run, load_recipe
+from fedfeast.runs.files import write_json
+from fedfeast.runs.folder import RunFolder
+from fedfeast.runs.training import Silent
+from fedfeast.studies.arms import Arm
+from fedfeast.studies.options import StudyOptions
+from fedfeast.studies.protocol import differences, is_of, refuse_disagreement
+from fedfeast.studies.results import Outcome, Results
+from fedfeast.studies.study import Findings, Study
+
+LONGEST_NAME = 80  # of a run's folder, before its hash
+
+
+class StudyObserver(Observer, Protocol):
+    """Is told of a study's progress, and of the progress of each of its runs."""
+
+    def on_run(self, number: int, total: int, name: str, reused: bool) -> None:
+        """A run begins, or was found finished."""
+        ...
+
+
+class SilentStudy(Silent):
+    """An observer that shows nothing."""
+
+    def on_run(self, number: int, total: int, name: str, reused: bool) -> None:
+        """Show nothing."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One arm with one seed."""
+
+    arm: Arm
+    seed: int
+    recipe: Recipe
+
+    @property
+    def label(self) -> str:
+        """What the run is called in progress and messages."""
+        return f"{self.arm.label}, seed {self.seed}"
+
+
+@dataclass(frozen=True, eq=False)
+class StudyPlan:
+    """A study that is ready to run in its folder."""
+
+    study: Study
+    base: Recipe
+    runs: tuple[PlannedRun, ...]
+    options: StudyOptions
+    folder: Path
+
+    @property
+    def runs_folder(self) -> Path:
+        """Where the runs lie; studies side by side share it, so that equal runs are trained once."""
+        return self.folder.parent / "runs" if self.options.runs is None else Path(self.options.runs)
+
+
+@dataclass(frozen=True, eq=False)
+class StudyResult:
+    """A finished study: its numbers, its tables and its curves."""
+
+    plan: StudyPlan
+    results: Results
+    findings: Findings
+
+
+def plan_study(study: Study, folder: Path, options: StudyOptions) -> StudyPlan:
+    """Resolve every arm's recipe; refuse runs that disagree in protocol before anything is trained."""
+    base = options.recipe(study, {})
+    arms = study.arms(lambda settings: options.recipe(study, settings))
+    for key in options.given():
+        if all(key in arm.settings for arm in arms):
+            raise InvalidInput(f"--set {key}=... is what study {study.name} varies by itself: leave it out.")
+    runs = tuple(
+        PlannedRun(arm, seed, options.recipe(study, {**arm.settings, "seed": seed}))
+        for arm in arms
+        for seed in options.seeds
+    )
+    refuse_disagreement({run.label: run.recipe for run in runs}, study.varied)
+    return StudyPlan(study, base, runs, options, folder)
+
+
+def train_study(plan: StudyPlan, observer: StudyObserver | None = None) -> None:
+    """Train every run that is not finished yet, one after the other."""
+    ranks, shown = join_ranks(), observer or SilentStudy()
+    ranks.from_leader(lambda: _claim(plan))
+    if not plan.study.trains:
+        return
+    for number, planned in enumerate(plan.runs, start=1):
+        path = plan.runs_folder / folder_name(planned.recipe)
+        reused = ranks.from_leader(partial(is_finished, path, planned.recipe))
+        if ranks.leads:
+            shown.on_run(number, len(plan.runs), planned.label, reused)
+        if not reused:
+            Run.create(planned.recipe, path).train(shown)
+
+
+def conclude_study(plan: StudyPlan) -> StudyResult:
+    """Read the finished runs and draw the study's conclusions."""
+    results = Results(plan.base, tuple(_outcome(plan, planned) for planned in plan.runs))
+    return StudyResult(plan, results, plan.study.conclude(results))
+
+
+def is_finished(path: Path, recipe: Recipe) -> bool:
+    """Return whether a folder holds this recipe's finished run; another recipe's is refused."""
+    folder = RunFolder(path)
+    return folder.holds(recipe) and folder.summarised_rounds() == recipe.training.rounds
+
+
+def folder_name(recipe: Recipe) -> str:
+    """Return a readable name that two recipes share only if they are the same but for where the data lie."""
+    options = recipe.method.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
+    changed = {
+        key: ours
+        for key, (ours, _) in differences(recipe, load_recipe(recipe.name)).items()
+        if not is_of(key, ("method", "seed", "data", "engine", "checkpoint"))
+    }
+    told = [f"{key.rpartition('.')[2]} {value}" for key, value in {**options, **changed}.items()]
+    words = " ".join([recipe.data.name, recipe.method_name, *told]).lower()
+    name = re.sub(r"[^a-z0-9.]+", "-", words)[:LONGEST_NAME].strip("-.")
+    return f"{name}-seed-{recipe.seed}-{_hash(recipe)}"
+
+
+def _hash(recipe: Recipe) -> str:
+    """Hash what differs from the defaults, so that a new setting with a harmless default keeps old runs of use."""
+    tree = recipe.model_dump(mode="json", exclude_defaults=True)
+    tree.get("data", {}).pop("folder", None)
+    tree["method"] = {"name": recipe.method_name, **recipe.method.model_dump(mode="json", exclude_defaults=True)}
+    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _outcome(plan: StudyPlan, planned: PlannedRun) -> Outcome:
+    if not plan.study.trains:
+        return Outcome(planned.arm, planned.seed, planned.recipe)
+    run = Run.open(plan.runs_folder / folder_name(planned.recipe))
+    return Outcome(planned.arm, planned.seed, planned.recipe, run.curve, run.folder.budgets_macs(), run)
+
+
+def _claim(plan: StudyPlan) -> None:
+    """Take the study's folder, or find it taken by the same study; more or other seeds are still the same."""
+    file, content = plan.folder / "study.json", _identity(plan)
+    if plan.folder.exists() and not plan.folder.is_dir():
+        raise InvalidInput(f"--out {plan.folder} is a file: give a folder.")
+    if file.is_file():
+        try:
+            former = dict(json.loads(file.read_text()))
+        except (ValueError, TypeError) as error:
+            raise InvalidInput(f"{file} is damaged: delete it, and the study writes it anew.") from error
+        for key in {**former, **content}:
+            if former.get(key) != content.get(key):
+                raise InvalidInput(
+                    f"--out {plan.folder} holds another study ({key} is {former.get(key)!r} there and "
+                    f"{content.get(key)!r} here): give another folder; finished runs are reused all the same."
+                )
+    elif plan.folder.is_dir() and any(one.suffix != ".partial" for one in plan.folder.iterdir()):
+        raise InvalidInput(f"--out {plan.folder} holds other files and no study: give a new or an empty folder.")
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    write_json(file, content)
+
+
+def _identity(plan: StudyPlan) -> dict[str, Any]:
+    given = {f"--set {key}": value for key, value in plan.options.given().items() if key != "data.folder"}
+    return {"study": plan.study.name, "recipe": plan.base.name, "rounds": plan.base.training.rounds, **given}

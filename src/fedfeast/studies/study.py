@@ -1,0 +1,44 @@
+"""What a study is: a question, the runs that answer it, and what their numbers become."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedfeast.runs import Recipe
+from fedfeast.studies.arms import Arm
+from fedfeast.studies.plots import Plot
+from fedfeast.studies.results import Results
+from fedfeast.studies.tables import Table
+
+# The recipes that studies start from, by data set.
+RECIPES = {
+    "cifar100": "cifar100-paper",
+    "cinic10": "cinic10-paper",
+    "tinyimagenet": "tinyimagenet-paper",
+    "digits": "digits",
+}
+
+Resolve = Callable[[Mapping[str, Any]], Recipe]  # the study's recipe with an arm's settings
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a study found."""
+
+    tables: tuple[Table, ...]
+    plots: tuple[Plot, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Study:
+    """A set of runs under one protocol and the way they are compared."""
+
+    name: str
+    title: str
+    question: str
+    arms: Callable[[Resolve], Sequence[Arm]]
+    conclude: Callable[[Results], Findings]
+    varied: tuple[str, ...] = ()  # settings in which arms differ on purpose, beside their method
+    datasets: tuple[str, ...] = tuple(RECIPES)  # the first by default
+    trains: bool = True  # False: plans alone answer it

@@ -1,0 +1,57 @@
+import math
+
+import numpy as np
+import torch
+
+from fedfeast.networks import ElasticResNet, Layout, ResNet, SearchSpace
+from fedfeast.networks.initialisation import draw_weights
+from fedfeast.randomness import named_generator
+
+SPACE = SearchSpace(stem_channels=16, stage_channels=(16, 32), stage_strides=(1, 2), depths=(0, 1), classes=5)
+LAYOUTS = (
+    ElasticResNet(SPACE).layout,
+    ResNet((16, 32), (2, 1), (1, 2), classes=5, early_exits=True).layout,
+    ResNet((16, 32), (2, 1), (1, 2), classes=5, activation="before").layout,
+)
+
+
+def bound_of(layout: Layout, name: str) -> float:
+    weight = name.replace(".bias", ".weight")
+    return 1 / math.sqrt(math.prod(layout.shapes[weight][1:]))
+
+
+def is_drawn(name: str) -> bool:
+    return not name.endswith((".scale", ".shift"))
+
+
+def test_weights_follow_torch_defaults() -> None:
+    for layout in LAYOUTS:
+        for name, view in layout.views(draw_weights(layout, named_generator(0, "weights"))).items():
+            if is_drawn(name):
+                bound = bound_of(layout, name)
+                assert 0.5 * bound < view.abs().max() <= bound
+                if view.numel() > 100:
+                    assert abs(float(view.mean())) < 0.2 * bound
+                    assert abs(float(view.std()) / (bound / math.sqrt(3)) - 1) < 0.15
+            else:
+                assert (view == (1 if name.endswith(".scale") else 0)).all()
+
+
+def test_tensors_are_drawn_one_after_another_in_torch_axis_order() -> None:
+    for layout in LAYOUTS:
+        views = layout.views(draw_weights(layout, named_generator(0, "weights")))
+        generator = named_generator(0, "weights")
+        for name, shape in layout.shapes.items():
+            if is_drawn(name):
+                bound = bound_of(layout, name)
+                drawn = generator.random(shape, dtype=np.float32) * np.float32(2 * bound) - np.float32(bound)
+                assert torch.equal(views[name], torch.from_numpy(drawn))
+
+
+def test_pads_stay_zero() -> None:
+    for layout in LAYOUTS:
+        flat = draw_weights(layout, named_generator(0, "weights"))
+        assert layout.size > layout.num_parameters
+        for view in layout.views(flat).values():
+            view.zero_()
+        assert (flat == 0).all()
