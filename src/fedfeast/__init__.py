@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fedfeast.runs import plan_recipe, search_recipe
     from fedfeast.runs import train as train
     from fedfeast.runs.method_list import list_methods as list_methods
+    from fedfeast.server.entry import serve as serve
     from fedfeast.serving.bundle import extract as extract
     from fedfeast.serving.bundle import load_bundle as load_bundle
     from fedfeast.serving.choice import Limits as Limits
@@ -60,6 +61,7 @@ _PUBLIC = {
     "report": ("fedfeast.app.report", "write_report"),
     "search": ("fedfeast.runs", "search_recipe"),
     "study": ("fedfeast.app.study_command", "study"),
+    "serve": ("fedfeast.server.entry", "serve"),
     "train": ("fedfeast.runs", "train"),
     "verify": ("fedfeast.serving.verification", "verify"),
 }

@@ -20,6 +20,8 @@ LAYERS = (
     "runs",
     "serving",
     "studies",
+    "look",
+    "server",
     "app",
 )
 FOUNDATION = {"errors", "randomness"}

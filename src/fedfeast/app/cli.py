@@ -10,6 +10,7 @@ from rich.console import Console
 
 from fedfeast.app.complaint import complain
 from fedfeast.app.data_commands import data_app
+from fedfeast.app.serve_command import serve
 from fedfeast.app.serving_commands import add_serving_commands
 from fedfeast.errors import InvalidInput
 
@@ -181,6 +182,7 @@ def search(
 
 
 add_serving_commands(app)
+app.command()(serve)
 
 
 @app.command()

@@ -1,6 +1,5 @@
 """Results as pictures."""
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,13 +20,6 @@ GREY = "#9aa5b1"
 def draw_curves(runs: Sequence[Run], path: Path | str) -> None:
     """Draw the runs' accuracy-MACs curves over the clients' budgets; the suffix picks the format."""
     curve_figure(runs).savefig(path, dpi=160)
-
-
-def as_svg(figure: Figure) -> str:
-    """Return a figure as an SVG element to put into a page."""
-    text = io.StringIO()
-    figure.savefig(text, format="svg", transparent=True)
-    return text.getvalue()[text.getvalue().index("<svg") :]
 
 
 def curve_figure(runs: Sequence[Run]) -> Figure:

@@ -8,11 +8,12 @@
      anchors    [x, ...]: dotted upright lines;  shade: [{to}]: a range of x that does not count
      budget     {x, y?, label}: where a device stands, and the point it gets
    {kind: "grid", rows, columns, values, x, format} is a heat map; values[row][column] is a share in percent or null.
-   A page's <div class="chart" data-chart="ID"> is drawn from the JSON in its <script id="ID">. */
+   Every element with data-chart="ID" is drawn from the JSON that the element ID holds. */
 "use strict";
 const charts = (() => {
   const SVG = "http://www.w3.org/2000/svg";
   const MARGIN = { left: 56, right: 16, top: 12, bottom: 46 };
+  const LEAST_GAP = 46; // between the labels of an axis
   const GRADES = ["#46327e", "#365c8d", "#277f8e", "#1fa187", "#6ccd5a"];
 
   // --- numbers for people ---------------------------------------------------------------------------------------------
@@ -40,7 +41,7 @@ const charts = (() => {
     for (let index = Math.ceil(low / step - 1e-9); index * step <= high + step * 1e-9; index += 1) ticks.push(index * step || 0);
     return ticks;
   }
-  function logTicks(low, high, most) {
+  function logTicks(low, high, place) {
     const among = (steps) => {
       const ticks = [];
       for (let power = Math.floor(Math.log10(low)); 10 ** power <= high; power += 1) {
@@ -51,8 +52,9 @@ const charts = (() => {
       }
       return ticks;
     };
-    const fine = [[1, 1.5, 2, 3, 4, 5, 6, 8], [1, 2, 5], [1, 3], [1]].map(among).find((ticks) => ticks.length <= most);
-    return fine && fine.length > 1 ? fine : among([1, 2, 5]).slice(0, Math.max(2, most));
+    const apart = (ticks) => ticks.every((tick, index) => !index || place(tick) - place(ticks[index - 1]) >= LEAST_GAP);
+    const sets = [[1, 1.5, 2, 3, 4, 5, 6, 8], [1, 2, 3, 5], [1, 2, 5], [1, 3], [1]].map(among);
+    return sets.find((ticks) => ticks.length > 1 && apart(ticks)) ?? [low, high];
   }
 
   // --- axes -----------------------------------------------------------------------------------------------------------
@@ -130,15 +132,13 @@ const charts = (() => {
     if (spec.budget) {
       const edge = Math.min(Math.max(x(spec.budget.x), left), right);
       add(svg, "rect", { x: edge, y: top, width: right - edge, height: bottom - top, class: "shade" });
-      if (right - edge > 130) add(svg, "text", { x: right - 10, y: top + 18, "text-anchor": "end" }, "beyond the budget");
     }
     const yTicks = linearTicks(y.low, y.high, Math.max(2, Math.floor((bottom - top) / 44)));
     for (const tick of spec.y.whole ? yTicks.filter(Number.isInteger) : yTicks) {
       add(svg, "line", { x1: left, x2: right, y1: y(tick), y2: y(tick), class: "grid" });
       add(svg, "text", { x: left - 9, y: y(tick) + 4, "text-anchor": "end" }, tickFormat(spec.y)(tick));
     }
-    const most = Math.max(2, Math.floor((right - left) / 58));
-    const xTicks = (x.log ? logTicks : linearTicks)(x.low, x.high, most);
+    const xTicks = x.log ? logTicks(x.low, x.high, x) : linearTicks(x.low, x.high, Math.max(2, Math.floor((right - left) / 58)));
     for (const tick of spec.x.whole ? xTicks.filter(Number.isInteger) : xTicks) {
       add(svg, "line", { x1: x(tick), x2: x(tick), y1: bottom, y2: bottom + 5, class: "axis" });
       add(svg, "text", { x: x(tick), y: bottom + 19, "text-anchor": "middle" }, tickFormat(spec.x)(tick));
@@ -156,6 +156,9 @@ const charts = (() => {
       if (bar.value > 0) {
         add(svg, "rect", { x: begin + 1, y: high, width: wide, height: bottom - high, rx: Math.min(3, wide / 2), fill: bar.muted ? "var(--grey)" : "var(--series-0)" });
       }
+    }
+    if (spec.budget && right - x(spec.budget.x) > 130) {
+      add(svg, "text", { x: right - 10, y: bottom - 12, "text-anchor": "end", class: "on-shade" }, "beyond the budget");
     }
     const targets = [];
     for (const one of series) {

@@ -13,25 +13,18 @@ from fedfeast.server.api import build_app
 from fedfeast.server.collection import Collection
 from fedfeast.server.slow_clients import ImpatientProtocol
 
-LOOPBACK = "127.0.0.1"
-PORT = 8765
 MOST_CONNECTIONS = 2048
 GRACE_SECONDS = 5
 
 
-def serve(
-    folders: Sequence[Path | str] | Path | str,
-    host: str = LOOPBACK,
-    port: int = PORT,
-    token: str | None = None,
-    on_ready: Callable[[str], None] = lambda address: None,
+def run_server(
+    folders: Sequence[Path | str], host: str, port: int, token: str | None, on_ready: Callable[[str], None]
 ) -> None:
-    """Serve runs until the process is told to stop; port 0 takes a free one, and on_ready is told the address."""
-    folders = [folders] if isinstance(folders, Path | str) else folders
+    """Serve runs until the process is told to stop."""
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token and token):
         raise InvalidInput("--token must be printable ASCII without spaces at its ends: give another one.")
-    app = build_app(Collection(folders), token)
     with bind(host, port) as listening:
+        app = build_app(Collection(folders), token)
         on_ready(address_of(listening))
         with suppress(KeyboardInterrupt):  # uvicorn has ended in order by then, and passes the signal on
             server_of(app).run(sockets=[listening])

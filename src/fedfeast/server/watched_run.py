@@ -11,6 +11,7 @@ from fedfeast.server.history import RoundReader, Row
 from fedfeast.server.offer import Offer
 from fedfeast.server.states import SENTENCES, State, state_of
 from fedfeast.serving.shelf import Shelf
+from fedfeast.studies.published import ANCHORS_MACS, TRAINING_RULES
 
 Signature = tuple[tuple[str, int], ...]
 
@@ -83,8 +84,9 @@ class WatchedRun:
 
     @property
     def anchors(self) -> list[dict[str, float]]:
-        """The paper's points on the run's data set, if it has any."""
-        return []
+        """The paper's FEAST on the run's data set, where it was published: accuracy in percent by MACs."""
+        published = TRAINING_RULES.get(self.run.recipe.data.name, {}).get("full", ())
+        return [{"macs": macs, "accuracy": accuracy} for macs, accuracy in zip(ANCHORS_MACS, published, strict=False)]
 
     def _summary(self) -> dict[str, Any] | None:
         try:

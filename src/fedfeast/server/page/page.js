@@ -215,7 +215,7 @@ function range() {
 
 function startBudget() {
   const some = offered(page.unit).length > 0;
-  at("budget").disabled = at("budget-value").disabled = !some;
+  at("budget-box").hidden = !some;
   if (!some) {
     page.chosen = null;
     showCurve();
@@ -248,9 +248,10 @@ async function choose() {
   choosing = true;
   do {
     again = false;
-    const { query } = UNITS[page.unit];
+    const { query, key } = UNITS[page.unit], budget = page.budget[page.unit];
     try {
-      page.chosen = (await get("choose", { [query]: page.budget[page.unit] })).variant;
+      refuseTooLittle(key, budget);
+      page.chosen = (await get("choose", { [query]: budget })).variant;
       showChosen(null);
     } catch (error) {
       if (!(error instanceof Refused)) break;
@@ -261,6 +262,14 @@ async function choose() {
     markChosen();
   } while (again);
   choosing = false;
+}
+
+/* What the server would answer; asking would only make the browser complain of a 404. */
+function refuseTooLittle(key, budget) {
+  const [least, macs, parameters] = [key, "macs", "parameters"].map((one) => Math.min(...models().map((model) => model[one] ?? Infinity)));
+  if (budget >= least) return;
+  const named = { macs: `${charts.si(macs)} MACs`, parameters: `${charts.si(parameters)} parameters`, latency_ms: charts.formats.milliseconds(least) }[key];
+  throw new Refused(404, { detail: `The least that any model needs is ${named}.`, least_macs: macs, least_parameters: parameters });
 }
 
 function showCurve() {
@@ -281,7 +290,7 @@ function showCurve() {
     lines.push({ label: "the paper's FEAST", colour: "ink", points: anchors.map((one) => [one.macs, one.accuracy]), line: false, mark: "diamond" });
   }
   const [min, max] = range(), { chosen } = page;
-  const budget = { x: page.budget[page.unit] ?? min, at: chosen?.[key], y: chosen && chosen.test_accuracy !== null ? 100 * chosen.test_accuracy : null };
+  const budget = models().length && { x: page.budget[page.unit] ?? min, at: chosen?.[key], y: chosen && chosen.test_accuracy !== null ? 100 * chosen.test_accuracy : null };
   charts.draw(at("curve"), {
     kind: "xy", x: { label: axis, scale: "log", format, min, max, unit }, y: { label: "test accuracy (%)", format: "percent", span: 10, ceiling: 100.5 },
     series: lines, legend: lines.length > 1, budget, anchors: anchors.map((one) => one.macs), onDrawn: placeSlider,
@@ -320,7 +329,7 @@ function showChosen(problem) {
   }
   const facts = [["Cost", `${count(chosen.macs)} MACs`], ["Size", `${count(chosen.parameters)} parameters`]];
   if (chosen.latency_ms !== null) facts.push(["Latency here", charts.formats.milliseconds(chosen.latency_ms)]);
-  if (chosen.clients !== null) facts.push(["Largest for", `${count(chosen.clients)} of ${count(about.clients)} clients`]);
+  if (chosen.clients !== null) facts.push(["Clients it serves", `${count(chosen.clients)} of ${count(about.clients)}`]);
   facts.push(["Round", count(about.served_round)]);
   const list = element("dl", "", ...facts.flatMap(([name, value]) => [element("dt", "", name), element("dd", "", value)]));
   const big = chosen.test_accuracy === null
@@ -437,7 +446,7 @@ function showHistory() {
 
 function showTable() {
   const rows = models(), measured = rows.some((one) => one.latency_ms !== null);
-  const header = ["model", "MACs", "parameters", "test accuracy", ...(measured ? ["latency here"] : []), "largest for", "files"];
+  const header = ["model", "MACs", "parameters", "test accuracy", ...(measured ? ["latency here"] : []), "clients it serves", "files"];
   at("variants").tHead.replaceChildren(element("tr", "", ...header.map((name) => element("th", "", name))));
   at("variants").tBodies[0].replaceChildren(...rows.map((one) => {
     const files = ["onnx", "safetensors"].flatMap((kind) => {
@@ -445,7 +454,7 @@ function showTable() {
       link.className = "";
       return [link, " "];
     });
-    const clients = one.clients === null ? "–" : `${count(one.clients)} clients`;
+    const clients = one.clients === null ? "–" : count(one.clients);
     const cells = [one.name, count(one.macs), count(one.parameters), one.test_accuracy === null ? "–" : percent(one.test_accuracy)];
     if (measured) cells.push(one.latency_ms === null ? "–" : charts.formats.milliseconds(one.latency_ms));
     const row = element("tr", "", ...[...cells, clients].map((cell) => element("td", "", cell)), element("td", "", ...files));
