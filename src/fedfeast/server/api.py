@@ -156,18 +156,15 @@ def _add_models(app: FastAPI, collection: Collection, shared: bool) -> None:
         304: {"description": "The client has it already."},
         **_problems(400, 401, 404, 409, 416, 422),
     }
-    methods = ["GET", "HEAD"]
 
-    @app.api_route(
-        "/models/{id}.onnx", methods=methods, tags=["models"], responses=file_answers, response_class=Response
-    )
+    @app.head("/models/{id}.onnx", include_in_schema=False)
+    @app.get("/models/{id}.onnx", tags=["models"], responses=file_answers, response_class=Response)
     async def onnx(request: Request, id: Id) -> Response:
         """Hand out a network as ONNX: uint8 pixels in, logits out. Answers HEAD and ranges, too."""
         return await model(request, id, "onnx")
 
-    @app.api_route(
-        "/models/{id}.safetensors", methods=methods, tags=["models"], responses=file_answers, response_class=Response
-    )
+    @app.head("/models/{id}.safetensors", include_in_schema=False)
+    @app.get("/models/{id}.safetensors", tags=["models"], responses=file_answers, response_class=Response)
     async def safetensors(request: Request, id: Id) -> Response:
         """Hand out a network's weights as safetensors. Answers HEAD and ranges, too."""
         return await model(request, id, "safetensors")

@@ -62,9 +62,10 @@ class Predictor:
 def read_image(content: bytes, channels: int, side: int) -> torch.Tensor:
     """Return an image file's pixels (channels, side, side); one of another size is refused before it is decoded."""
     try:
-        with warnings.catch_warnings(), Image.open(io.BytesIO(content)) as opened:
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of great sizes, which are refused below
-            width, height = opened.size
+            with Image.open(io.BytesIO(content)) as opened:
+                width, height = opened.size
     except Exception as error:  # Pillow's readers raise many types, and bytes from outside find all of them
         raise InvalidInput("the body is no image that can be read: send a PNG, JPEG, WebP, BMP or GIF file.") from error
     if (width, height) != (side, side):
