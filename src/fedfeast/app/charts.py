@@ -14,6 +14,7 @@ Chart = dict[str, Any]
 Point = list[Any]
 ACCURACY = {"label": "test accuracy (%)", "format": "percent", "span": 10, "ceiling": 100.5}
 MOST_POINTS = 600  # of a line over rounds: more than a screen has room for
+MARKS = ("dot", "square", "triangle", "wedge")  # so that lines are told apart without their colours, too
 DASHES = {"student": "7 4", "supervised": "2 4"}
 
 
@@ -141,7 +142,8 @@ def thin(points: list[Point]) -> list[Point]:
 
 def _arm(line: Line, colour: int | str) -> Chart:
     points = [[point.macs, point.accuracy, point.spread or 0] for point in line.points]
-    return {"label": line.label, "colour": colour, "points": points, "dash": "7 4" if line.dashed else ""}
+    look = {"dash": "7 4" if line.dashed else "", "mark": MARKS[line.colour % len(MARKS)]}
+    return {"label": line.label, "colour": colour, "points": points, **look}
 
 
 def _paper(label: str, points: Sequence[tuple[float, float]], colour: int | str) -> Chart:

@@ -3,7 +3,8 @@
    charts.draw(container, spec) draws, and draws again when the container's width or the spec changes.
    A spec is plain data. {kind: "xy"} is the usual one:
      x, y       {label, scale: "log" | "linear", format: "macs" | "percent" | "count" | "number", min, max, span}
-     series     [{label, colour, points: [[x, y, spread?, name?], ...], line, dash, mark, thin}]
+     series     [{label, colour, points: [[x, y, spread?, name?], ...], line, dash, thin,
+                mark: "dot" | "square" | "triangle" | "wedge" | "diamond" (open) | "none"}]
      bars       [{from, to, value, muted}], for histograms
      anchors    [x, ...]: dotted upright lines;  shade: [{to}]: a range of x that does not count
      budget     {x, y?, label}: where a device stands, and the point it gets
@@ -14,6 +15,11 @@ const charts = (() => {
   const SVG = "http://www.w3.org/2000/svg";
   const MARGIN = { left: 56, right: 16, top: 12, bottom: 46 };
   const LEAST_GAP = 46; // between the labels of an axis
+  const SHAPES = {
+    square: [[-1, -1], [1, -1], [1, 1], [-1, 1]],
+    triangle: [[0, -1.35], [1.2, 0.9], [-1.2, 0.9]],
+    wedge: [[0, 1.35], [1.2, -0.9], [-1.2, -0.9]],
+  };
   const GRADES = ["#46327e", "#365c8d", "#277f8e", "#1fa187", "#6ccd5a"];
 
   // --- numbers for people ---------------------------------------------------------------------------------------------
@@ -106,8 +112,9 @@ const charts = (() => {
     if (kind === "diamond") {
       const reach = size + 2;
       add(parent, "path", { d: `M${x} ${y - reach}L${x + reach} ${y}L${x} ${y + reach}L${x - reach} ${y}Z`, class: "open", stroke: colour });
-    } else if (kind === "open") {
-      add(parent, "circle", { cx: x, cy: y, r: size, class: "open", stroke: colour });
+    } else if (kind in SHAPES) {
+      const corners = SHAPES[kind].map(([right, down]) => [x + right * size, y + down * size]);
+      add(parent, "path", { d: `${path(corners)}Z`, class: "dot", fill: colour });
     } else {
       add(parent, "circle", { cx: x, cy: y, r: size, class: "dot", fill: colour });
     }
@@ -176,7 +183,7 @@ const charts = (() => {
       const crowded = placed.length > 1 && (right - left) / placed.length < 14;
       placed.forEach(([px, py], index) => {
         const kind = one.mark || "dot";
-        if (!(crowded && kind === "dot" && one.line !== false)) mark(svg, kind, px, py, colour, crowded ? 3 : 4.5);
+        if (!(crowded && one.line !== false)) mark(svg, kind, px, py, colour, crowded ? 3 : 4.5);
         targets.push({ x: px, y: py, label: one.label, point: one.points[index] });
       });
     }
@@ -252,7 +259,7 @@ const charts = (() => {
     svg.addEventListener("pointerleave", hide);
     svg.addEventListener("pointermove", (event) => {
       const area = svg.getBoundingClientRect(), px = event.clientX - area.left, py = event.clientY - area.top;
-      const weight = spec.bars ? 0.02 : 1;
+      const weight = spec.bars ? 0.02 : 0.06; // upright distance counts little: the whole chart answers
       let nearest = null, best = 55 ** 2;
       for (const target of drawn.targets) {
         const distance = (target.x - px) ** 2 + weight * (target.y - py) ** 2;

@@ -107,6 +107,7 @@ class Variants(BaseModel):
     """All networks on offer, least MACs first."""
 
     run: str
+    data: str
     served_round: int | None
     variants: list[Variant]
     anchors: list[Anchor]

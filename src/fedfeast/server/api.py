@@ -115,6 +115,7 @@ def _add_runs(app: FastAPI, collection: Collection) -> None:
         return Variants.model_validate(
             {
                 "run": found.name,
+                "data": found.run.recipe.data.name,
                 "served_round": offer.round if offer is not None else None,
                 "variants": found.seen.variants,
                 "anchors": found.anchors,

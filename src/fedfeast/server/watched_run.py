@@ -45,18 +45,16 @@ class WatchedRun:
 
     def refresh(self) -> None:
         """Look at the folder again."""
-        folder, rows = self.run.folder, self._rounds.refresh()
+        folder, rows, seen = self.run.folder, self._rounds.refresh(), self.seen
         self._refresh_offer()
-        state = state_of(folder, len(rows), self.total_rounds, folder.summarised_rounds())
-        others = _signature(folder.path, ("summary.json", "latency.json", "clients.csv"))
-        seen = self.seen
         offer = self._offers[0] if self._offers else None
+        others = _signature(folder.path, ("summary.json", "latency.json", "clients.csv"))
+        summary, variants, fleet = seen.summary, seen.variants, seen.fleet
         if others != self._others or offer is not seen.offer:
-            self._others = others
-            summary = self._summary()
+            self._others, summary = others, self._summary()
             variants, fleet = self._describe(offer)
-        else:
-            summary, variants, fleet = seen.summary, seen.variants, seen.fleet
+        summarised = summary["finished_rounds"] if summary is not None else None
+        state = state_of(folder, len(rows), self.total_rounds, summarised)
         self.seen = Seen(state, self._problem or SENTENCES[state], rows, summary, offer, variants, fleet)
 
     def complain(self, reason: str) -> None:

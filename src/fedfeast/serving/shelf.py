@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfeast.data import DatasetFacts
+from fedfeast.errors import InvalidInput
 from fedfeast.federation import OperatingPoint
 from fedfeast.runs import Run
 from fedfeast.serving.bundle import write_bundle
@@ -64,6 +65,8 @@ class Shelf:
         kept = self.folder / f"{point.macs}-macs-{architecture}"
         with self._lock:
             if not (kept / "manifest.json").is_file():
+                if kept.is_dir() and any(kept.iterdir()):
+                    raise InvalidInput(f"{kept} has no manifest: delete the folder, and it is built again.")
                 with whole_folder(kept) as folder:
                     extracted = self._extractor.extract(point, validate=False)
                     exports = self._exporter.write(extracted, folder)

@@ -38,7 +38,7 @@ class Visitor:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     program = shutil.which("chromium")
-    assert program is not None, "the tests of the page need Chromium: make setup installs it where apt-get can"
+    assert program is not None, "the tests of the page need Chromium: make chromium installs it where apt-get can"
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield browser

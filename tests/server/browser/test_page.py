@@ -178,9 +178,11 @@ CONTRAST = """() => {
 
 def test_several_runs_are_compared(visitor: Any, serve: Serve, trained: Path, tmp_path: Path) -> None:
     other = fedfeast.train("digits", tmp_path / "other", {"training.rounds": 2, "evaluation.every_rounds": 1})
-    page = visitor.open(serve(trained, other.folder.path))
+    synthetic = {"training.rounds": 1, "evaluation.every_rounds": 1, "data.name": "synthetic"}
+    elsewhere = fedfeast.train("digits", tmp_path / "elsewhere", synthetic)
+    page = visitor.open(serve(trained, other.folder.path, elsewhere.folder.path))
     expect(page.locator("#curve circle.dot")).to_have_count(16 + 2)  # and two in the legend
-    expect(page.locator("#curve .legend")).to_contain_text("other")
+    expect(page.locator("#curve .legend")).to_have_text("digitsother")  # on the same data
     page.get_by_role("button", name="other").click()
     expect(page.locator("#title")).to_have_text("other")
     expect(page.locator("#history-text")).to_contain_text("in round")

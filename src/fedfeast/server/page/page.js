@@ -6,6 +6,7 @@ const percent = (share, digits = 2) => `${(100 * share).toFixed(digits)} %`;
 const count = (value) => value.toLocaleString("en");
 const LIVE = new Set(["waiting", "training", "evaluating", "stopped"]);
 const MOST_TRIED = 8; // models that look at an image
+const MOST_DOTTED = 12; // models that the fleet's chart marks
 const SLIDER_STEPS = 600;
 
 const UNITS = {
@@ -111,10 +112,10 @@ async function loadModels(names) {
 // --- showing ----------------------------------------------------------------------------------------------------------
 function show(news) {
   showHead();
+  showTiles();
   showHistory();
   if (!news) return;
   showRuns();
-  showTiles();
   showUnits();
   showTable();
   showTry();
@@ -209,7 +210,7 @@ function showUnits() {
 
 function range() {
   const { key } = UNITS[page.unit];
-  const values = [...page.runs.values()].flatMap((one) => one.variants.map((variant) => variant[key])).filter((value) => value !== null);
+  const values = [...page.runs.values()].filter((one) => one.data === page.about.data).flatMap((one) => one.variants.map((variant) => variant[key])).filter((value) => value !== null);
   return [Math.min(...values) * 0.72, Math.max(...values) * 1.3];
 }
 
@@ -275,6 +276,7 @@ function refuseTooLittle(key, budget) {
 function showCurve() {
   const { key, format, axis, unit } = UNITS[page.unit], names = page.about.runs;
   const lines = names.map((name, index) => {
+    if (page.runs.get(name)?.data !== page.about.data) return { points: [] }; // accuracies on other data say nothing here
     const points = (page.runs.get(name)?.variants ?? [])
       .filter((one) => one.test_accuracy !== null && one[key] !== null)
       .map((one) => [one[key], 100 * one.test_accuracy, 0, `${one.name} MACs`])
@@ -411,11 +413,11 @@ function showFleet() {
     return { from, to, value, muted: least !== null && Math.sqrt(from * to) < least };
   });
   const served = fleet.served === null ? "" : `: ${count(fleet.served)} (${percent(fleet.served / fleet.clients, 0)}) afford at least the smallest model`;
-  at("fleet-text").textContent = `Budgets of ${count(fleet.clients)} clients${served}.${models().length ? " Dotted: the models." : ""}`;
+  at("fleet-text").textContent = `Budgets of ${count(fleet.clients)} clients${served}.${models().length > MOST_DOTTED ? " Dotted: the smallest and the largest model." : models().length ? " Dotted: the models." : ""}`;
   charts.draw(at("fleet"), {
     kind: "xy", height: innerWidth < 992 ? 260 : 424, x: { label: "client's budget (MACs per example, log scale)", scale: "log", format: "macs", unit: "MACs", min: fleet.edges_macs[0], max: fleet.edges_macs.at(-1) },
     y: { label: "clients", format: "count", whole: true }, bars, barName: "clients", series: [],
-    anchors: models().map((one) => one.macs), about: at("fleet-text").textContent,
+    anchors: models().filter((_, place, all) => all.length <= MOST_DOTTED || place === 0 || place === all.length - 1).map((one) => one.macs), about: at("fleet-text").textContent,
   });
 }
 
