@@ -140,7 +140,7 @@ const charts = (() => {
       const edge = Math.min(Math.max(x(spec.budget.x), left), right);
       add(svg, "rect", { x: edge, y: top, width: right - edge, height: bottom - top, class: "shade" });
     }
-    const yTicks = linearTicks(y.low, y.high, Math.max(2, Math.floor((bottom - top) / 44)));
+    const yTicks = linearTicks(y.low, y.high, Math.max(2, Math.floor((bottom - top) / 34)));
     for (const tick of spec.y.whole ? yTicks.filter(Number.isInteger) : yTicks) {
       add(svg, "line", { x1: left, x2: right, y1: y(tick), y2: y(tick), class: "grid" });
       add(svg, "text", { x: left - 9, y: y(tick) + 4, "text-anchor": "end" }, tickFormat(spec.y)(tick));

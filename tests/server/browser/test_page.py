@@ -7,6 +7,7 @@ import sys
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -176,13 +177,16 @@ CONTRAST = """() => {
 }"""
 
 
-def test_several_runs_are_compared(visitor: Any, serve: Serve, trained: Path, tmp_path: Path) -> None:
-    other = fedfeast.train("digits", tmp_path / "other", {"training.rounds": 2, "evaluation.every_rounds": 1})
-    synthetic = {"training.rounds": 1, "evaluation.every_rounds": 1, "data.name": "synthetic"}
-    elsewhere = fedfeast.train("digits", tmp_path / "elsewhere", synthetic)
-    page = visitor.open(serve(trained, other.folder.path, elsewhere.folder.path))
+def test_several_runs_are_compared_where_their_data_are_the_same(
+    visitor: Any, serve: Serve, trained: Path, tmp_path: Path
+) -> None:
+    for name in ("other", "elsewhere"):
+        copytree(trained, tmp_path / name)
+    recipe = tmp_path / "elsewhere" / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace('[data]\nname = "digits"', '[data]\nname = "synthetic"'))
+    page = visitor.open(serve(trained, tmp_path / "other", tmp_path / "elsewhere"))
     expect(page.locator("#curve circle.dot")).to_have_count(16 + 2)  # and two in the legend
-    expect(page.locator("#curve .legend")).to_have_text("digitsother")  # on the same data
+    expect(page.locator("#curve .legend")).to_have_text("digitsother")
     page.get_by_role("button", name="other").click()
     expect(page.locator("#title")).to_have_text("other")
     expect(page.locator("#history-text")).to_contain_text("in round")
