@@ -197,7 +197,7 @@ async def measure(seconds: float, rate: int, clients: int) -> dict[str, Any]:
 
 
 def _kilobytes(variant: dict[str, Any]) -> int:
-    return round(4 * variant["parameters"] / 1000)
+    return round(4 * int(variant["parameters"]) / 1000)
 
 
 def _budgets(generator: np.random.Generator, number: int) -> list[float]:
