@@ -22,7 +22,7 @@ from fedfeast.serving.manifest import write_manifest
 from fedfeast.serving.onnx_graph import build_onnx
 from fedfeast.serving.onnx_session import DEFAULT_OPSET, Session, require_opset
 from fedfeast.serving.standalone import Model
-from fedfeast.serving.whole_folder import whole_folder
+from fedfeast.serving.whole_folder import make_folder, whole_folder
 
 Format = Literal["onnx", "int8", "pt2"]
 FILES: dict[Format, str] = {"onnx": "model.onnx", "int8": "model.int8.onnx", "pt2": "model.pt2"}
@@ -161,7 +161,7 @@ def _export_file(
     exporter = Exporter(extractor, options)
     point, more = measured_choice(extractor, limits, search)
     extracted = extractor.extract(point)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(out.parent, out)
     facts: dict[str, Any] = {}
     write_whole(out, lambda temporary: facts.update(exporter.write_file(extracted, kind, temporary)))
     content = {"format": FORMAT, **extracted.facts, **more, "bytes": facts["bytes"], "exports": {out.name: facts}}
