@@ -1,7 +1,7 @@
 """Export: a network as an ONNX file, in int8 where wanted, or as a torch.export program, each checked against torch."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -57,6 +57,11 @@ class Exporter:
     def write(self, extracted: Extracted, folder: Path) -> dict[str, dict[str, Any]]:
         """Write every wanted format into a folder; return what manifests say of each file, by its name."""
         return {FILES[one]: self.write_file(extracted, one, folder / FILES[one]) for one in self._options.formats}
+
+    def write_bundle(self, extracted: Extracted, folder: Path, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Fill an empty folder with a bundle that holds the wanted formats; ``more`` adds to its manifest."""
+        exports = self.write(extracted, folder)
+        return write_bundle(folder, extracted, {**(more or {}), "exports": exports}, exports)
 
     def write_file(self, extracted: Extracted, kind: Format, path: Path) -> dict[str, Any]:
         """Write one file and say what it is, how far it is from torch, and what int8 costs."""
@@ -144,9 +149,7 @@ def export(
     exporter = Exporter(extractor, options)
     with whole_folder(out) as folder:
         point, more = measured_choice(extractor, limits, search)
-        extracted = extractor.extract(point)
-        exports = exporter.write(extracted, folder)
-        return write_bundle(folder, extracted, {**more, "exports": exports}, exports)
+        return exporter.write_bundle(extractor.extract(point), folder, more)
 
 
 def _export_file(

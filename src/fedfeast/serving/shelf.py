@@ -6,7 +6,6 @@ from pathlib import Path
 
 from fedfeast.federation import OperatingPoint
 from fedfeast.runs import Run
-from fedfeast.serving.bundle import write_bundle
 from fedfeast.serving.choice import Limits
 from fedfeast.serving.exporting import FILES, Exporter, ExportOptions, Format
 from fedfeast.serving.extraction import Extractor
@@ -48,9 +47,7 @@ class Shelf:
         with self._lock:
             if not (kept / "manifest.json").is_file():
                 with whole_folder(kept) as folder:
-                    extracted = self._extractor.extract(point, validate=False)
-                    exports = self._exporter.write(extracted, folder)
-                    write_bundle(folder, extracted, {"exports": exports}, exports)
+                    self._exporter.write_bundle(self._extractor.extract(point, validate=False), folder)
         return kept
 
     def file(self, point: OperatingPoint, kind: Format = "onnx") -> Path:
