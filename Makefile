@@ -24,8 +24,8 @@ demo: setup ## Train the embedded digits federation and show its curve
 	$(BIN)/fedfeast train digits --out runs/demo
 	$(BIN)/fedfeast report runs/demo
 
-test: setup chromium ## Run all tests
-	$(BIN)/python -m pytest
+test: setup chromium ## Run all tests, in two processes of one thread each
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 gpu-test: setup ## Run the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu

@@ -72,7 +72,7 @@ def main() -> None:
 Command: `{shlex.join(["python", *sys.argv])}`
 
 Rounds 0 to {arguments.rounds - 1} of {arguments.recipe}, run once to capture and once to measure, graph engine in
-bfloat16. Device memory is that of the whole process so far.
+bfloat16. Device memory is what the whole process holds by then.
 
 | method | seconds a round | steps a round | setup, seconds | device memory, GiB | TFLOP/s |
 |---|---|---|---|---|---|

@@ -1,6 +1,7 @@
 import io
 from pathlib import Path
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
@@ -90,3 +91,12 @@ def test_accuracy_against_latency() -> None:
     for label in ("latency of one image (ms), a phone, 2 threads", "test accuracy (%)", "<!-- 1k -->", "<!-- 20k -->"):
         assert label in text
     assert "<!-- 2k -->" not in text, "not every point is named where there are many"
+
+
+def test_the_line_joins_networks_that_no_faster_one_matches() -> None:
+    accuracies, times = [0.5, 0.4, 0.7, 0.6], [1.0, 2.0, 3.0, 3.0]
+    pairs = zip(accuracies, times, strict=True)
+    points = [{"name": f"{accuracy}", "median_ms": ms, "accuracy": accuracy} for accuracy, ms in pairs]
+    every, best = latency_figure({"points": points, "device": "a phone", "threads": 2}).axes[0].get_lines()
+    assert np.asarray(every.get_xdata()).size == 4
+    assert np.asarray(best.get_ydata()).tolist() == pytest.approx([50, 70])

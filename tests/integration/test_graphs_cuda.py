@@ -1,7 +1,6 @@
 """The graph engine on a CUDA device: equal to the eager one, deterministic, and within its memory and time."""
 
 import logging
-import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -14,16 +13,8 @@ from torch import Tensor
 
 import fedfeast
 from fedfeast.data import (
-    Augmentation,
     Batch,
-    Examples,
-    Mixing,
-    Normalisation,
-    Preparation,
-    ShardedExamples,
-    draw_local_plan,
 )
-from fedfeast.data.round_batches import BatchRecord, make_round
 from fedfeast.engines import EagerEngine, GraphEngine, Precision
 from fedfeast.engines.graphs.streams import new_pool, new_stream
 from fedfeast.federation import Assignment, LocalSgd, RoundResult, mixed_cross_entropy
@@ -31,7 +22,6 @@ from fedfeast.methods import METHODS, Feast
 from fedfeast.methods.feast import TrainingRule
 from fedfeast.networks import Architecture
 from fedfeast.networks.normalisation import by_batch
-from fedfeast.population import Shards
 from fedfeast.randomness import named_generator
 from fedfeast.runs import Interrupted, load_recipe
 from fedfeast.runs.assembly import Federation, assemble, build_without_data
@@ -43,7 +33,6 @@ RATE = 0.1
 WHOLE = Precision(torch.float64, torch.float64)
 LOSS_TOLERANCE = 1e-5  # relative, of float32 without TF32
 GRADIENT_TOLERANCE = 1e-2  # norm of the difference over the norm; an H200 gives 9e-4 (smallest), 9e-3 (largest)
-PREPARING_MS = 20
 AUGMENTED = {"augmentation.randaugment": [2, 6], "augmentation.crop_padding": 1, "augmentation.mixing": "alternate"}
 SHORT: dict[str, Any] = {
     **AUGMENTED,
@@ -250,30 +239,3 @@ def test_captured_work_is_replayed_from_and_to_the_same_memory() -> None:
         other.wait_for(stream.mark())
     stream.finish()
     assert total.tolist() == [2.0 + 6.0 + 10.0] * 8
-
-
-def test_a_rounds_examples_are_prepared_in_time() -> None:
-    clients, held, batch = 10, 450, 50
-    generator = named_generator(0, "images")
-    images = torch.from_numpy(generator.integers(0, 256, (clients * held, 3, 32, 32), dtype=np.uint8)).cuda()
-    labels = torch.from_numpy(generator.integers(0, 100, clients * held)).cuda()
-    shards = Shards(generator.permutation(clients * held), np.arange(clients + 1) * held)
-    examples = ShardedExamples(Examples(images, labels), shards)
-    preparation = Preparation(
-        batch, 1, Augmentation(4, True, (2, 6)), Mixing(), Normalisation((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
-    )
-    record = BatchRecord((batch, 3, 32, 32), torch.bfloat16)
-    seconds = []
-    for turn in range(13):
-        plans = [
-            draw_local_plan(held, (32, 32), preparation, turn, named_generator(turn, one)) for one in range(clients)
-        ]
-        torch.cuda.synchronize()
-        started = time.perf_counter()
-        rows = make_round(examples, range(clients), plans, record, preparation.normalisation)
-        torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - started)
-    assert len(rows) * batch == 4500
-    median = 1000 * float(np.median(seconds[3:]))
-    print(f"prepared in {median:.1f} ms")
-    assert median < PREPARING_MS

@@ -57,3 +57,12 @@ def test_a_constant_channel_has_no_variance() -> None:
     mean, variance = moments(torch.full((4, 3, 2, 2), 0.1).contiguous(memory_format=torch.channels_last))
     assert torch.equal(variance, torch.zeros(3, dtype=torch.float64))
     assert mean.tolist() == pytest.approx([0.1] * 3)
+
+
+@pytest.mark.gpu
+def test_vectors_that_start_anywhere_are_normalised_with() -> None:
+    flat, inputs = torch.randn(2 * 26 + 1, device="cuda"), torch.randn(256, 26, 32, 32, device="cuda")
+    inputs = inputs.to(memory_format=torch.channels_last)
+    scale, shift = flat[1:27], flat[27:]
+    normalised = by_batch("n", inputs, scale, shift)
+    torch.testing.assert_close(normalised, by_batch("n", inputs, scale.clone(), shift.clone()))

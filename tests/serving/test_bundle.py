@@ -25,6 +25,8 @@ def test_the_largest_affordable_network_by_macs_parameters_or_both(run: fedfeast
     manifest = extract(run, tmp_path / "bundle", Limits(max_macs=600e3))
     assert (manifest["macs"], manifest["parameters"], manifest["cached"]) == (545_920, 48_578, True)
     assert describe_bundle(manifest).startswith("545.9k MACs, 48,578 parameters, test accuracy ")
+    masked = {**manifest, "masked": {"dense": {"macs": 2e6}}}
+    assert "48,578 parameters kept of 2M MACs, test" in describe_bundle(masked)
     assert manifest == json.loads((tmp_path / "bundle" / "manifest.json").read_text())
     assert extract(run, tmp_path / "one", Limits(max_parameters=40_000))["parameters"] == 38_898
     assert extract(run, tmp_path / "two", Limits(300e3, 40_000))["parameters"] == 15_954

@@ -31,6 +31,8 @@ def test_the_card_says_what_and_where() -> None:
     for part in (
         "# digits classifier of 3k MACs",
         "federated run `mine`",
+        '| architecture | elastic-resnet: `{"depths": [1]}` |',
+        "Number 2 of 2 by MACs, 0.00 points below the run's most accurate, which takes 3k MACs.",
         "| test accuracy | 75.00 % (the run's evaluation) |",
         "| validation accuracy | not measured |",
         "| 1k | 10 | 50.00 % |  |\n| **3k** | **30** | **75.00 %** | **this network** |",

@@ -6,7 +6,7 @@ import torch
 from fedfeast.errors import InvalidInput
 from fedfeast.serving.extraction import Extractor
 from fedfeast.serving.onnx_graph import build_onnx
-from fedfeast.serving.onnx_session import DEFAULT_OPSET, LEAST_OPSET, Session, require_opset, usable_cores
+from fedfeast.serving.onnx_session import DEFAULT_OPSET, LEAST_OPSET, Session, require_opset
 
 
 def test_known_opsets_pass() -> None:
@@ -32,7 +32,3 @@ def test_a_damaged_file_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"onnxruntime [\d.]+ cannot load the network") as caught:
         Session(tmp_path / "model.onnx")
     assert "\n" not in str(caught.value)
-
-
-def test_cores() -> None:
-    assert usable_cores() >= 1

@@ -16,7 +16,7 @@ def test_what_no_client_affords_is_never_trained() -> None:
         assert support.untrained_share(level) == pytest.approx(1 - trained / network.parameters(level))
 
 
-@pytest.mark.parametrize("method", ["fedrolex", "fiarse"])
+@pytest.mark.parametrize("method", ["fedrolex", "fiarse", "superfednas"])
 def test_where_parts_move_from_round_to_round_it_cannot_be_told(method: str) -> None:
     built = outline(load_recipe("digits", {"method.name": method}))
     assert TrainedSupport(built).untrained_share(built.method.operating_points()[-1].architecture) is None

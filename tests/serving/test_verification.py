@@ -58,6 +58,8 @@ def test_a_ladder_is_verified_rung_by_rung(run: fedfeast.Run, tmp_path: Path) ->
     export_ladder(run, tmp_path / "models", 2)
     results = verify(tmp_path / "models")
     assert [result["macs"] for result in results] == [128_320, 4_974_848]
+    assert verify(tmp_path / "models" / "ladder.json") == results
+    assert verify(tmp_path / "models" / "02-4.975M" / "manifest.json") == results[1:]
     (tmp_path / "models" / "02-4.975M" / "model.onnx").unlink()
     with pytest.raises(InvalidInput, match=r"model.onnx is missing"):
         verify(tmp_path / "models")

@@ -69,3 +69,10 @@ def test_two_at_a_time_are_refused(tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match="another process is writing"), whole_folder(tmp_path / "out"):
             pytest.fail("must not begin")
     assert (tmp_path / "out" / "file").exists()
+
+
+def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InvalidInput, match=r"file/out cannot be written \(.*\): give another place"):
+        whole_folder(tmp_path / "file" / "out").__enter__()
+    assert (tmp_path / "file").read_text() == "mine"

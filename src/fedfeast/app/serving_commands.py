@@ -110,7 +110,7 @@ def verify(
         print(json.dumps(results, indent=2))
         return
     for result in results:
-        console.print(_verified(result), highlight=False, markup=False, soft_wrap=True)
+        _say(console, _verified(result))
 
 
 def latency(
@@ -144,7 +144,11 @@ def latency(
         times = (f"{row[key]:.3g} ms" for key in ("median_ms", "fastest_ms"))
         table.add_row(row["name"], f"{row['parameters']:,}", f"{100 * row['accuracy']:.2f} %", *times)
     console.print(table)
-    console.print(f"picture  {folder / 'latency.png'}", highlight=False, markup=False, soft_wrap=True)
+    _say(console, f"picture  {folder / 'latency.png'}")
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _formats(formats: list[str] | None, int8: bool, out: Path) -> tuple[Any, ...]:
@@ -167,23 +171,18 @@ def _export_ladder(run: Any, out: Path, budgets: int | list[float], options: Any
         print(json.dumps({"ladder": str(out), **index}, indent=2))
         return
     table = Table(title=f"ladder of {index['run']['name']}")
-    for heading in (
-        "folder",
-        "MACs",
-        "parameters",
-        "test accuracy",
-        *(["in int8"] if "int8" in options.formats else []),
-    ):
+    for heading in ("folder", "MACs", "parameters", "test accuracy"):
         table.add_column(heading, justify="right")
+    if "int8" in options.formats:
+        table.add_column("in int8", justify="right")
     for rung in index["rungs"]:
         accuracies = [rung["test_accuracy"]]
         accuracies += [facts["test_accuracy"] for facts in rung["exports"].values() if "test_accuracy" in facts]
         shown = [f"{100 * accuracy:.2f} %" for accuracy in accuracies]
         table.add_row(rung["folder"], f"{rung['macs']:,}", f"{rung['parameters']:,}", *shown)
     console.print(table)
-    lines = [f"files    {', '.join(index['rungs'][0]['exports'])} in each folder", f"ladder   {out}"]
-    for line in lines:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    _say(console, f"files    {', '.join(index['rungs'][0]['exports'])} in each folder")
+    _say(console, f"ladder   {out}")
 
 
 def _present(manifest: Mapping[str, Any], kind: str, path: Path, as_json: bool) -> None:
@@ -203,7 +202,7 @@ def _present(manifest: Mapping[str, Any], kind: str, path: Path, as_json: bool) 
         lines[0] += f", {manifest['latency']['median_ms']:.3g} ms on this device"
     lines += [_exported(name, facts) for name, facts in manifest.get("exports", {}).items()]
     for line in [*lines, f"{kind:<8} {path}"]:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        _say(console, line)
 
 
 def _exported(name: str, facts: Mapping[str, Any]) -> str:

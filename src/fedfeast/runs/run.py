@@ -47,7 +47,7 @@ class Run:
     ) -> "Run":
         """Start a run in a folder (runs/NAME by default), or reopen the same run there."""
         ranks, loaded = join_ranks(), resolve_recipe(recipe, settings)
-        threads = loaded.engine.threads or max(1, _usable_cores() // ranks.local_size)
+        threads = loaded.engine.threads or max(1, usable_cores() // ranks.local_size)
         folder = Path(out) if out is not None else Path("runs") / loaded.name
         device = require_device(loaded)
         engine = f"{engine_name(loaded, device)}, {precision_name(loaded, device)}"
@@ -199,5 +199,6 @@ def evaluate(path: str | Path) -> Curve:
     return Run.open(path).evaluate()
 
 
-def _usable_cores() -> int:
+def usable_cores() -> int:
+    """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -93,7 +93,8 @@ def load_bundle(folder: Path | str) -> standalone.Model:
 
 def describe_bundle(manifest: Mapping[str, Any]) -> str:
     """Say in one line what a bundle holds."""
+    kept = f" kept of {format_macs(manifest['masked']['dense']['macs'])} MACs" if manifest["masked"] else ""
     return (
-        f"{format_macs(manifest['macs'])} MACs, {manifest['parameters']:,} parameters, "
+        f"{format_macs(manifest['macs'])} MACs, {manifest['parameters']:,} parameters{kept}, "
         f"test accuracy {100 * manifest['test_accuracy']:.2f} %"
     )

@@ -1,14 +1,15 @@
 """The model card of a bundle: what the network is, where it sits on its run's curve, how to use it."""
 
 import io
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from fedfeast.methods.served_variants import format_macs
+from fedfeast.serving.axes import log_axis, tidy
 
 Point = Mapping[str, Any]
 USE = """```python
@@ -52,14 +53,10 @@ def curve_picture(curve: Sequence[Point], manifest: Mapping[str, Any]) -> str:
     )
     this = {"macs": manifest["macs"], "accuracy": manifest["test_accuracy"]}
     axes.plot(*_coordinates([this]), "o", markersize=10, fillstyle="none", color="#d9730d", label="this network")
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda macs, _: format_macs(macs)))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel("inference cost (MACs per example)")
+    log_axis(axes, "inference cost (MACs per example)", format_macs)
     axes.set_ylabel("test accuracy (%)")
     axes.legend(frameon=False)
-    axes.grid(alpha=0.25)
+    tidy(axes)
     text = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": "fedfeast"}):  # the same network, the same bytes
         figure.savefig(text, format="svg", metadata={"Date": None})
@@ -76,7 +73,7 @@ def _facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("parameters", f"{manifest['parameters']:,}{_dense(manifest, 'parameters')}"),
         ("weights file", f"{manifest['bytes']:,} bytes, float32"),
         ("input", f"{network['image_channels']} x {size} x {size} pixels, 0 to 255"),
-        ("architecture", f"{network['family']}: `{manifest['architecture']}`"),
+        ("architecture", f"{network['family']}: `{json.dumps(manifest['architecture'])}`"),
         (
             "batch-norm statistics",
             f"recalibrated on {manifest['calibration']['examples']:,} server-held examples "
@@ -114,11 +111,16 @@ def _curve(manifest: Mapping[str, Any], curve: Sequence[Point]) -> list[str]:
     keys = ("name", "macs", "parameters")
     others = [point for point in curve if [point[key] for key in keys] != [manifest[key] for key in keys]]
     this = {**manifest, "accuracy": manifest["test_accuracy"], "this": True}
-    rows = []
-    for point in sorted([*others, this], key=lambda point: int(point["macs"])):
+    rows, every = [], sorted([*others, this], key=lambda point: int(point["macs"]))
+    best = max(every, key=lambda point: float(point["accuracy"]))
+    for point in every:
         cells = [format_macs(point["macs"]), f"{point['parameters']:,}", f"{100 * point['accuracy']:.2f} %"]
         rows.append([*(f"**{cell}**" for cell in cells), "**this network**"] if "this" in point else [*cells, ""])
-    return ["![Test accuracy over MACs](curve.svg)", _table(("MACs", "parameters", "test accuracy", ""), rows)]
+    gap = f"{100 * (best['accuracy'] - this['accuracy']):.2f} points below the run's most accurate"
+    place = (
+        f"Number {every.index(this) + 1} of {len(every)} by MACs, {gap}, which takes {format_macs(best['macs'])} MACs."
+    )
+    return [place, "![Test accuracy over MACs](curve.svg)", _table(("MACs", "parameters", "test accuracy", ""), rows)]
 
 
 def _exports(exports: Mapping[str, Mapping[str, Any]]) -> list[str]:

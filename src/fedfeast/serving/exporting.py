@@ -1,7 +1,7 @@
 """Export: a network as an ONNX file, in int8 where wanted, or as a torch.export program, each checked against torch."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -22,7 +22,7 @@ from fedfeast.serving.manifest import write_manifest
 from fedfeast.serving.onnx_graph import build_onnx
 from fedfeast.serving.onnx_session import DEFAULT_OPSET, Session, require_opset
 from fedfeast.serving.standalone import Model
-from fedfeast.serving.whole_folder import whole_folder
+from fedfeast.serving.whole_folder import make_folder, whole_folder
 
 Format = Literal["onnx", "int8", "pt2"]
 FILES: dict[Format, str] = {"onnx": "model.onnx", "int8": "model.int8.onnx", "pt2": "model.pt2"}
@@ -57,6 +57,11 @@ class Exporter:
     def write(self, extracted: Extracted, folder: Path) -> dict[str, dict[str, Any]]:
         """Write every wanted format into a folder; return what manifests say of each file, by its name."""
         return {FILES[one]: self.write_file(extracted, one, folder / FILES[one]) for one in self._options.formats}
+
+    def write_bundle(self, extracted: Extracted, folder: Path, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Fill an empty folder with a bundle that holds the wanted formats; ``more`` adds to its manifest."""
+        exports = self.write(extracted, folder)
+        return write_bundle(folder, extracted, {**(more or {}), "exports": exports}, exports)
 
     def write_file(self, extracted: Extracted, kind: Format, path: Path) -> dict[str, Any]:
         """Write one file and say what it is, how far it is from torch, and what int8 costs."""
@@ -144,9 +149,7 @@ def export(
     exporter = Exporter(extractor, options)
     with whole_folder(out) as folder:
         point, more = measured_choice(extractor, limits, search)
-        extracted = extractor.extract(point)
-        exports = exporter.write(extracted, folder)
-        return write_bundle(folder, extracted, {**more, "exports": exports}, exports)
+        return exporter.write_bundle(extractor.extract(point), folder, more)
 
 
 def _export_file(
@@ -161,7 +164,7 @@ def _export_file(
     exporter = Exporter(extractor, options)
     point, more = measured_choice(extractor, limits, search)
     extracted = extractor.extract(point)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(out.parent, out)
     facts: dict[str, Any] = {}
     write_whole(out, lambda temporary: facts.update(exporter.write_file(extracted, kind, temporary)))
     content = {"format": FORMAT, **extracted.facts, **more, "bytes": facts["bytes"], "exports": {out.name: facts}}

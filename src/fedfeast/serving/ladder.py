@@ -11,7 +11,7 @@ from fedfeast.federation import OperatingPoint
 from fedfeast.runs import Run
 from fedfeast.runs.files import write_text
 from fedfeast.serving import standalone
-from fedfeast.serving.bundle import load_bundle, loader_source, write_bundle
+from fedfeast.serving.bundle import load_bundle, loader_source
 from fedfeast.serving.choice import Limits, spread_points
 from fedfeast.serving.exporting import SUFFIXES, Exporter, ExportOptions
 from fedfeast.serving.extraction import Extractor
@@ -69,9 +69,7 @@ def plan_rungs(extractor: Extractor, budgets: int | Sequence[float]) -> dict[Ope
 def _write_rung(folder: Path, extractor: Extractor, exporter: Exporter, point: OperatingPoint) -> dict[str, Any]:
     folder.mkdir()
     # Choice: validating costs more than all the rest; a ladder takes what the run's evaluation recorded.
-    extracted = extractor.extract(point, validate=False)
-    exports = exporter.write(extracted, folder)
-    return write_bundle(folder, extracted, {"exports": exports}, exports)
+    return exporter.write_bundle(extractor.extract(point, validate=False), folder)
 
 
 def _summary(manifest: dict[str, Any]) -> dict[str, Any]:

@@ -12,10 +12,11 @@ from typing import Any
 import torch
 
 from fedfeast.federation import OperatingPoint
+from fedfeast.runs.run import usable_cores
 from fedfeast.serving.choice import Limits
 from fedfeast.serving.extraction import Extractor
 from fedfeast.serving.onnx_graph import build_onnx
-from fedfeast.serving.onnx_session import DEFAULT_OPSET, Session, usable_cores
+from fedfeast.serving.onnx_session import DEFAULT_OPSET, Session
 from fedfeast.serving.packages import import_onnxruntime
 from fedfeast.serving.standalone import Model
 

@@ -1,12 +1,12 @@
 """ONNX files at work: the opsets that onnxruntime knows, sessions, and the check against torch."""
 
-import os
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from fedfeast.errors import InvalidInput
+from fedfeast.runs.run import usable_cores
 from fedfeast.serving.onnx_graph import INPUT, OUTPUT
 from fedfeast.serving.packages import import_onnx, import_onnxruntime
 
@@ -72,8 +72,3 @@ def _is_known(opset: int) -> bool:
     except Exception:  # whatever its type, this opset is of no use
         return False
     return True
-
-
-def usable_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

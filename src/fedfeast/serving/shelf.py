@@ -10,7 +10,6 @@ from fedfeast.data import DatasetFacts
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import OperatingPoint
 from fedfeast.runs import Run
-from fedfeast.serving.bundle import write_bundle
 from fedfeast.serving.choice import Limits
 from fedfeast.serving.exporting import FILES, Exporter, ExportOptions, Format
 from fedfeast.serving.extraction import Extractor
@@ -68,9 +67,7 @@ class Shelf:
                 if kept.is_dir() and any(kept.iterdir()):
                     raise InvalidInput(f"{kept} has no manifest: delete the folder, and it is built again.")
                 with whole_folder(kept) as folder:
-                    extracted = self._extractor.extract(point, validate=False)
-                    exports = self._exporter.write(extracted, folder)
-                    write_bundle(folder, extracted, {"exports": exports}, exports)
+                    self._exporter.write_bundle(self._extractor.extract(point, validate=False), folder)
         return kept
 
     def file(self, point: OperatingPoint, kind: Format = "onnx") -> Path:

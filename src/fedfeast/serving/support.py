@@ -23,9 +23,10 @@ class TrainedSupport:
 
     def untrained_share(self, architecture: Hashable) -> float | None:
         """Return the share of a network's weights that no client ever trains; None where that cannot be told."""
-        assignments = [one for level in self._built.levels for one in level.assignments]
-        if not all(one.slice_map.is_leading for one in assignments):
-            return None  # windows that roll and masks that move reach other weights in every round
+        maps = [one.slice_map for level in self._built.levels for one in level.assignments]
+        # Networks drawn at random, windows that roll and masks that move reach other weights in every round.
+        if self._built.method.plans_differ or not all(one.is_leading for one in maps):
+            return None
         shapes = self._network.shapes(architecture)
         trained = sum(int(view.sum()) for view in self._network.layout.views(self._reached, shapes).values())
         return 1 - trained / sum(map(prod, shapes.values()))

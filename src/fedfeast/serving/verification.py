@@ -21,6 +21,8 @@ from fedfeast.serving.standalone import Model
 def verify(path: Path | str) -> list[dict[str, Any]]:
     """Check a bundle, a ladder or an exported file; return what was checked, one entry a network."""
     path = Path(path)
+    if path.name in (INDEX, "manifest.json"):
+        path = path.parent
     if (path / INDEX).is_file():
         return [verify_bundle(path / rung["folder"]) for rung in Ladder.open(path).rungs]
     if path.is_file():
@@ -53,7 +55,8 @@ def verify_bundle(folder: Path) -> dict[str, Any]:
 def verify_file(path: Path) -> dict[str, Any]:
     """Check an exported file against the manifest beside it, and load it if it is ONNX."""
     if not path.with_suffix(".json").is_file():
-        raise InvalidInput(f"{path} has no manifest {path.with_suffix('.json').name} beside it: export it again.")
+        name = path.with_suffix(".json").name
+        raise InvalidInput(f"{path} has no manifest {name} beside it: give its bundle's folder, or export it again.")
     manifest = read_manifest(path.with_suffix(".json"), "export it again")
     if manifest["format"] != exporting.FORMAT:
         raise InvalidInput(f"{path} is no exported file of this version of fedfeast: export it again.")

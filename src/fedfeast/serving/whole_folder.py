@@ -15,9 +15,8 @@ def whole_folder(path: Path) -> Iterator[Path]:
     """Give a hidden folder beside the path to fill, and put it in place in one step when all went well."""
     refuse_existing(path)
     path = path.resolve()
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
-    partial.mkdir(exist_ok=True)
+    make_folder(partial, path)
     handle = os.open(partial, os.O_RDONLY)
     try:
         _lock(handle, path)
@@ -39,6 +38,14 @@ def refuse_existing(path: Path) -> None:
     """Refuse a place that already holds something."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise InvalidInput(f"--out {path} exists and is not an empty folder: give a new one.")
+
+
+def make_folder(folder: Path, out: Path) -> None:
+    """Make a folder and those above it, on the way to the place that a user named."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(f"--out {out} cannot be written ({error.strerror}): give another place.") from error
 
 
 def _lock(handle: int, path: Path) -> None:
