@@ -49,6 +49,12 @@ PROBLEMS: dict[int, str] = {
     416: "The range lies outside the file.",
     422: "A value is out of range.",
 }
+IMAGE = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
 # Threads that build and measure; waiting for them keeps nobody else from an answer.
 WORKERS = 4
 
@@ -139,10 +145,14 @@ def _add_models(app: FastAPI, collection: Collection, shared: bool) -> None:
         """Choose the largest network within every given limit; latency is that of this machine."""
         if max_macs is None and max_params is None and max_latency_ms is None:
             raise HTTPException(400, "no limit was given: say max_macs, max_params or max_latency_ms.")
-        found = _find(collection, run)
-        offer, limits = _offer_of(found), Limits(max_macs, max_params, max_latency_ms)
+        found, limits = _find(collection, run), Limits(max_macs, max_params, max_latency_ms)
+        seen = found.seen  # which may be another one before a latency is measured
+        offer = seen.offer
+        if offer is None:
+            raise HTTPException(404, f"{found.name} has no model yet: {seen.note}")
         chosen = offer.choose(limits) if max_latency_ms is None else await in_thread(lambda: offer.choose(limits))
-        return Choice(run=found.name, variant=_variant(found, chosen))
+        variant = next(one for one in seen.variants if one["id"] == chosen)
+        return Choice(run=found.name, variant=Variant.model_validate(variant))
 
     async def model(request: Request, name: str, kind: Kind) -> Response:
         offer = _offer_with(collection, name)
@@ -183,14 +193,6 @@ def _add_models(app: FastAPI, collection: Collection, shared: bool) -> None:
         return Prediction(id=id, classes=scores, milliseconds=milliseconds)
 
 
-IMAGE = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-    }
-}
-
-
 def _add_operation(app: FastAPI, collection: Collection, counters: Counters) -> None:
     """Add what those who run the server look at."""
 
@@ -226,21 +228,11 @@ def _find(collection: Collection, name: str | None) -> WatchedRun:
     return found
 
 
-def _offer_of(run: WatchedRun) -> Offer:
-    if run.seen.offer is None:
-        raise HTTPException(404, f"{run.name} has no model yet: {run.seen.note}")
-    return run.seen.offer
-
-
 def _offer_with(collection: Collection, name: str) -> Offer:
     offer = collection.offer_of(name)
     if offer is None:
         raise HTTPException(404, f"there is no variant {_short(name)}: /api/variants lists those on offer.")
     return offer
-
-
-def _variant(run: WatchedRun, name: str) -> Variant:
-    return Variant.model_validate(next(one for one in run.seen.variants if one["id"] == name))
 
 
 def _built(work: Callable[[], Result]) -> Result:
