@@ -33,6 +33,7 @@ from fedfeast.serving.latency import device_name
 SHORT = {"training.rounds": 2, "evaluation.every_rounds": 1}
 LEAST_MACS, GREATEST_MACS = 1.3e5, 1e7
 MEMORY_EVERY_SECONDS = 0.5
+MOST_IDLE_SECONDS = 3.0  # a connection is used again within that; the server closes one after 5
 
 
 class Answer(NamedTuple):
@@ -78,32 +79,40 @@ def server() -> Iterator[tuple[str, int]]:
 
 async def open_loop(address: str, rate: int, seconds: float) -> dict[str, Any]:
     """Ask at a fixed rate; return times in milliseconds and what went wrong."""
-    budgets = _budgets(named_generator(0, "open loop"), int(rate * seconds))
-    idle: list[Connection] = []
+    generator = named_generator(0, "open loop")
+    idle: list[tuple[float, Connection]] = []
     times: list[float] = []
     late: list[float] = []
     statuses: Counter[str] = Counter()
 
+    async def connect() -> Connection:
+        while idle:
+            since, connection = idle.pop()
+            if time.perf_counter() - since < MOST_IDLE_SECONDS:
+                return connection
+            connection.close()
+        return await Connection.open(address)
+
     async def ask(budget: float, due: float) -> None:
         late.append(1000 * (time.perf_counter() - due))
         try:
-            connection = idle.pop() if idle else await Connection.open(address)
+            connection = await connect()
             answer = await connection.get(f"/api/choose?max_macs={budget:.0f}")
         except (OSError, asyncio.IncompleteReadError) as error:
             statuses[type(error).__name__] += 1
             return
         times.append(1000 * (time.perf_counter() - due))
         statuses[str(answer.status)] += 1
-        idle.append(connection)
+        idle.append((time.perf_counter(), connection))
 
     started = time.perf_counter()
     tasks = []
-    for number, budget in enumerate(budgets):
+    for number in range(int(rate * seconds)):
         due = started + number / rate
         await asyncio.sleep(max(0.0, due - time.perf_counter()))
-        tasks.append(asyncio.create_task(ask(budget, due)))
+        tasks.append(asyncio.create_task(ask(_budget(generator), due)))
     await asyncio.gather(*tasks)
-    for connection in idle:
+    for _, connection in idle:
         connection.close()
     return {
         "rate": rate,
@@ -127,11 +136,11 @@ async def closed_loop(address: str, process: int, clients: int, seconds: float) 
 
     async def device(number: int) -> None:
         nonlocal received
-        budgets = iter(_budgets(named_generator(0, "client", number), 100_000))
+        generator = named_generator(0, "client", number)
         connection = await Connection.open(address)
         while time.perf_counter() < end:
             begun = time.perf_counter()
-            chosen = await connection.get(f"/api/choose?max_macs={next(budgets):.0f}")
+            chosen = await connection.get(f"/api/choose?max_macs={_budget(generator):.0f}")
             choices.append(1000 * (time.perf_counter() - begun))
             begun = time.perf_counter()
             file = await connection.get(json.loads(chosen.body)["variant"]["onnx"])
@@ -200,8 +209,8 @@ def _kilobytes(variant: dict[str, Any]) -> int:
     return round(4 * int(variant["parameters"]) / 1000)
 
 
-def _budgets(generator: np.random.Generator, number: int) -> list[float]:
-    return [float(one) for one in np.exp(generator.uniform(np.log(LEAST_MACS), np.log(GREATEST_MACS), number))]
+def _budget(generator: np.random.Generator) -> float:
+    return float(np.exp(generator.uniform(np.log(LEAST_MACS), np.log(GREATEST_MACS))))
 
 
 def _percentiles(times: list[float]) -> dict[str, float]:

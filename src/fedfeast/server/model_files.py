@@ -9,6 +9,10 @@ from fedfeast.server.offer import ModelFile
 FOR_EVER = "max-age=31536000, immutable"
 
 
+class _ModelResponse(FileResponse):
+    chunk_size = 128 * 1024  # each is read by a thread, and a slow client holds two of them
+
+
 def send_model(file: ModelFile, request: Headers, shared: bool) -> Response:
     """Return the answer to a request for a file; caches between us and the client may keep it if ``shared``."""
     etag = f'"{file.sha256}"'
@@ -16,7 +20,7 @@ def send_model(file: ModelFile, request: Headers, shared: bool) -> Response:
     if _has(request.get("if-none-match", ""), etag):
         return Response(status_code=304, headers=headers)
     headers["x-sha256"] = file.sha256
-    return FileResponse(
+    return _ModelResponse(
         file.path,
         headers=headers,
         media_type="application/octet-stream",
