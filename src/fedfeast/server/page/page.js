@@ -34,12 +34,19 @@ class Refused extends Error {
     Object.assign(this, { status, content });
   }
 }
+class Unreachable extends Error {
+  constructor() {
+    super("The server does not answer; trying again.");
+  }
+}
+const isExpected = (error) => error instanceof Refused || error instanceof Unreachable; // anything else is a mistake of ours
+
 let token = sessionStorage.getItem("fedfeast-token");
 
 async function ask(path, options = {}) {
   for (;;) {
     const headers = { ...options.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
-    const answer = await fetch(path, { ...options, headers });
+    const answer = await fetch(path, { ...options, headers }).catch(() => { throw new Unreachable(); });
     if (answer.status === 401) {
       await askForToken();
       continue;
@@ -96,8 +103,8 @@ async function look() {
     const state = at("state");
     state.textContent = error instanceof Refused ? "refused" : "unreachable";
     state.className = "pill unreachable";
-    at("note").textContent = error instanceof Refused ? error.message : "The server does not answer; trying again.";
-    if (!(error instanceof Refused || error instanceof TypeError)) throw error;
+    at("note").textContent = error.message;
+    if (!isExpected(error)) throw error;
   } finally {
     if (mine === turn) timer = setTimeout(look, wait);
   }
@@ -242,27 +249,32 @@ function setBudget(value, typed = false) {
 
 let choosing = false, again = false;
 async function choose() {
-  if (choosing) {
-    again = true;
-    return;
-  }
+  again = true;
+  if (choosing) return;
   choosing = true;
-  do {
-    again = false;
-    const { query, key } = UNITS[page.unit], budget = page.budget[page.unit];
-    try {
-      refuseTooLittle(key, budget);
-      page.chosen = (await get("choose", { [query]: budget })).variant;
-      showChosen(null);
-    } catch (error) {
-      if (!(error instanceof Refused)) break;
-      page.chosen = null;
-      showChosen(error);
+  try {
+    while (again) {
+      again = false;
+      await chooseOnce();
     }
-    showCurve();
-    markChosen();
-  } while (again);
-  choosing = false;
+  } finally {
+    choosing = false;
+  }
+}
+
+async function chooseOnce() {
+  const { query, key } = UNITS[page.unit], budget = page.budget[page.unit];
+  try {
+    refuseTooLittle(key, budget);
+    page.chosen = (await get("choose", { [query]: budget })).variant;
+    showChosen(null);
+  } catch (error) {
+    if (!isExpected(error)) throw error;
+    page.chosen = null;
+    showChosen(error);
+  }
+  showCurve();
+  markChosen();
 }
 
 /* What the server would answer; asking would only make the browser complain of a 404. */
@@ -317,9 +329,9 @@ function showChosen(problem) {
   const { chosen, about } = page, card = at("chosen");
   if (!chosen) {
     const words = problem ? problem.message : models().length ? "" : about.note;
-    const title = problem?.content.least_macs ? "Nothing fits" : "No model yet";
+    const title = problem?.content?.least_macs ? "Nothing fits" : "No model yet";
     card.replaceChildren(element("p", "eyebrow", "This device gets"), element("p", "big", title), element("p", "sub", words));
-    if (problem?.content.least_macs && page.unit !== "latency") {
+    if (problem?.content?.least_macs && page.unit !== "latency") {
       const { unit } = UNITS[page.unit], least = page.unit === "macs" ? problem.content.least_macs : problem.content.least_parameters;
       const button = element("button", "button", `Take the least: ${charts.si(least)} ${unit}`);
       button.type = "button";
@@ -504,31 +516,35 @@ function tried() {
 
 let predicting = false, predictAgain = false;
 async function predict() {
-  if (predicting) {
-    predictAgain = true;
+  predictAgain = true;
+  if (predicting) return;
+  predicting = true;
+  try {
+    while (predictAgain) {
+      predictAgain = false;
+      await predictOnce([...at("answers").tBodies[0].rows]);
+    }
+  } finally {
+    predicting = false;
+  }
+}
+
+async function predictOnce(rows) {
+  if (!page.image) {
+    rows.forEach((row) => showAnswer(row, null));
     return;
   }
-  predicting = true;
-  do {
-    predictAgain = false;
-    const rows = [...at("answers").tBodies[0].rows];
-    if (!page.image) {
-      rows.forEach((row) => showAnswer(row, null));
-      continue;
-    }
-    const body = page.image instanceof Blob ? page.image : await page.image.blob();
+  const body = page.image instanceof Blob ? page.image : await page.image.blob();
+  try {
     for (const row of rows) {
-      if (predictAgain) break;
-      try {
-        showAnswer(row, await (await ask(`api/predict/${row.dataset.id}`, { method: "POST", body })).json());
-        showProblem(null);
-      } catch (error) {
-        showProblem(error);
-        break;
-      }
+      if (predictAgain) return; // the drawing has gone on
+      showAnswer(row, await (await ask(`api/predict/${row.dataset.id}`, { method: "POST", body })).json());
+      showProblem(null);
     }
-  } while (predictAgain);
-  predicting = false;
+  } catch (error) {
+    if (!isExpected(error)) throw error;
+    showProblem(error);
+  }
 }
 
 function showAnswer(row, answer) {
