@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test gpu-test check bench gpu-bench fleet-demo clean
+.PHONY: help setup chromium demo fleet-demo test gpu-test check bench gpu-bench clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -14,6 +14,11 @@ setup: .venv/ready ## Install fedfeast and its tools into .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch .venv/ready
 
+chromium: # the page's tests need a browser; a machine without one gets Debian's
+	@command -v chromium > /dev/null || { apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
+		apt-get -qq install --yes --no-install-recommends chromium fonts-liberation; } > /dev/null 2>&1 \
+		|| { echo "Chromium is missing and could not be installed: install it, then run make again." >&2; exit 1; }
+
 demo: setup ## Train the embedded digits federation and show its curve
 	rm -rf runs/demo
 	$(BIN)/fedfeast train digits --out runs/demo
@@ -23,7 +28,7 @@ fleet-demo: setup ## Train digits over a SuperLink and three SuperNodes on this 
 	rm -rf runs/fleet-demo
 	$(BIN)/fedfeast fleet demo --out runs/fleet-demo
 
-test: setup ## Run all tests, in two processes of one thread each
+test: setup chromium ## Run all tests, in two processes of one thread each
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 gpu-test: setup ## Run the tests that need a CUDA device
@@ -39,6 +44,8 @@ bench: setup ## Measure speed and memory; results belong in benchmarks/
 	$(BIN)/python benchmarks/many_clients.py
 	$(BIN)/python benchmarks/two_processes.py
 	$(BIN)/python benchmarks/fleet.py
+	$(BIN)/python benchmarks/ladder.py
+	$(BIN)/python benchmarks/server_load.py
 
 gpu-bench: setup ## Measure a round on a CUDA device; FOLDER holds the data
 	$(BIN)/python benchmarks/round_gpu.py --set data.folder=$(FOLDER)

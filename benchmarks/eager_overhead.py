@@ -13,33 +13,31 @@ from collections.abc import Callable, Hashable
 import torch
 from torch import nn
 
-from fedfeast.data import Normalisation, draw_local_plan, make_batches
+from fedfeast.data import draw_local_plan, make_batches
 from fedfeast.federation import Assignment
-from fedfeast.networks import Architecture, ElasticResNet, SearchSpace
+from fedfeast.networks import Architecture, ElasticResNet
 from fedfeast.randomness import named_generator
 from fedfeast.runs import load_recipe
 from fedfeast.runs.assembly import Federation, assemble
-from fedfeast.serving.bundle import describe_network
-from fedfeast.serving.standalone import Model
+from fedfeast.serving.families.elastic_resnet import Network, describe
 
 RATE = 0.1
 
 
-def plain_network(space: SearchSpace, architecture: Architecture) -> Model:
+def plain_network(elastic: ElasticResNet, architecture: Architecture) -> Network:
     """Return a variant in plain torch layers, its norms without running statistics, as in training by batch."""
-    unit = Normalisation((0.0,) * space.image_channels, (1.0,) * space.image_channels)
-    model = Model(describe_network(space, architecture, unit))
-    for module in model.modules():
+    network = Network(describe(elastic, architecture))
+    for module in network.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.track_running_stats = False
             module.running_mean = module.running_var = None
-    return model
+    return network
 
 
 def bare_round(
     federation: Federation,
     assignments: list[Assignment],
-    modules: dict[Hashable, Model],
+    modules: dict[Hashable, Network],
     round_index: int,
 ) -> None:
     """Train every client's passes with plain modules; nothing is sent or merged."""
@@ -57,7 +55,7 @@ def bare_round(
             optimiser.zero_grad()
             carried = None
             for one, module in zip(passes, active, strict=True):
-                loss, carried = method.loss(one.role, (module.classify(batch.images),), batch, carried, {})
+                loss, carried = method.loss(one.role, (module(batch.images),), batch, carried, {})
                 loss.backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(parameters, training.clip_norm)
             optimiser.step()
@@ -71,10 +69,10 @@ def main() -> None:
     federation = assemble(load_recipe(arguments.recipe))
     network = federation.method.network
     assert isinstance(network, ElasticResNet)
-    modules: dict[Hashable, Model] = {}
+    modules: dict[Hashable, Network] = {}
     for point in federation.method.operating_points():
         assert isinstance(point.architecture, Architecture)
-        modules[point.architecture] = plain_network(network.space, point.architecture)
+        modules[point.architecture] = plain_network(network, point.architecture)
     engine, flat = federation.engine(), federation.initial_weights()
     seconds: dict[str, list[float]] = {"bare": [], "eager": []}
     for round_index in range(arguments.rounds + 3):

@@ -19,9 +19,16 @@ if TYPE_CHECKING:
     from fedfeast.runs import plan_recipe, search_recipe
     from fedfeast.runs import train as train
     from fedfeast.runs.method_list import list_methods as list_methods
+    from fedfeast.server.entry import serve as serve
+    from fedfeast.serving.bundle import extract as extract
     from fedfeast.serving.bundle import load_bundle as load_bundle
-    from fedfeast.serving.extraction import Limits as Limits
-    from fedfeast.serving.extraction import extract as extract
+    from fedfeast.serving.choice import Limits as Limits
+    from fedfeast.serving.exporting import ExportOptions as ExportOptions
+    from fedfeast.serving.exporting import export as export
+    from fedfeast.serving.ladder import Ladder as Ladder
+    from fedfeast.serving.ladder import export_ladder as export_ladder
+    from fedfeast.serving.shelf import Shelf as Shelf
+    from fedfeast.serving.verification import verify as verify
     from fedfeast.studies import StudyOptions as StudyOptions
     from fedfeast.studies import StudyResult as StudyResult
 
@@ -29,16 +36,21 @@ if TYPE_CHECKING:
 
 # Resolved on first use, so that `import fedfeast` and `fedfeast --help` load no torch.
 _PUBLIC = {
+    "ExportOptions": ("fedfeast.serving.exporting", "ExportOptions"),
     "ImageOptions": ("fedfeast.data", "ImageOptions"),
     "InvalidInput": ("fedfeast.errors", "InvalidInput"),
-    "Limits": ("fedfeast.serving.extraction", "Limits"),
+    "Ladder": ("fedfeast.serving.ladder", "Ladder"),
+    "Limits": ("fedfeast.serving.choice", "Limits"),
     "Recipe": ("fedfeast.runs", "Recipe"),
     "Run": ("fedfeast.runs", "Run"),
+    "Shelf": ("fedfeast.serving.shelf", "Shelf"),
     "StudyOptions": ("fedfeast.studies", "StudyOptions"),
     "StudyResult": ("fedfeast.studies", "StudyResult"),
     "draw_curves": ("fedfeast.app.pictures", "draw_curves"),
     "evaluate": ("fedfeast.runs", "evaluate"),
-    "extract": ("fedfeast.serving.extraction", "extract"),
+    "export": ("fedfeast.serving.exporting", "export"),
+    "export_ladder": ("fedfeast.serving.ladder", "export_ladder"),
+    "extract": ("fedfeast.serving.bundle", "extract"),
     "fetch_data": ("fedfeast.data", "fetch_data"),
     "list_data": ("fedfeast.data", "list_data"),
     "list_methods": ("fedfeast.runs.method_list", "list_methods"),
@@ -49,7 +61,9 @@ _PUBLIC = {
     "report": ("fedfeast.app.report", "write_report"),
     "search": ("fedfeast.runs", "search_recipe"),
     "study": ("fedfeast.app.study_command", "study"),
+    "serve": ("fedfeast.server.entry", "serve"),
     "train": ("fedfeast.runs", "train"),
+    "verify": ("fedfeast.serving.verification", "verify"),
 }
 __all__ = list(_PUBLIC)
 

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import jinja2
@@ -5,6 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from fedfeast.app.pages import Pictures, write_page
+from fedfeast.look.assets import read_asset
 
 CONTENT = {"title": "<T>", "lead": "lead", "notes": [], "comparison": [], "shared_figures": [], "runs": []}
 
@@ -23,12 +25,21 @@ def test_missing_content_is_an_error(tmp_path: Path) -> None:
     assert not (tmp_path / "page.html").exists()
 
 
-def test_pictures_are_inline_and_files(tmp_path: Path) -> None:
+def test_the_look_is_inside(tmp_path: Path) -> None:
+    write_page("report.html.j2", CONTENT, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert read_asset("style.css") in page
+    assert read_asset("charts.js") in page
+
+
+def test_figures_are_charts_and_files(tmp_path: Path) -> None:
     pictures = Pictures(tmp_path / "pictures")
-    plain = pictures.add("Heading", "one", Figure(), "caption")
-    linked = pictures.add("Heading", "two", Figure(), "caption", linked=True)
-    assert plain["svg"].startswith("<svg")
+    plain = pictures.add("Heading", "one", Figure(), [{"kind": "xy"}, {"kind": "grid"}], "caption")
+    linked = pictures.add("Heading", "two", Figure(), [{"label": "</script>"}], "caption", linked=True)
+    assert [chart["id"] for chart in plain["charts"]] == ["chart-one-0", "chart-one-1"]
     assert plain["links"] == []
     assert linked["links"] == ["pictures/two.svg", "pictures/two.png"]
+    assert "<" not in linked["charts"][0]["content"]
+    assert json.loads(linked["charts"][0]["content"]) == {"label": "</script>"}
     assert [file.name for file in pictures.files] == ["one.svg", "one.png", "two.svg", "two.png"]
     assert all(file.is_file() for file in pictures.files)

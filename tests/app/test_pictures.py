@@ -1,15 +1,18 @@
+import io
 from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from fedfeast.app.pictures import (
-    as_svg,
     clients_figure,
     coverage_figure,
     curve_figure,
     draw_curves,
     history_figure,
+    latency_figure,
     search_figure,
 )
 from fedfeast.evaluation import Curve, CurvePoint
@@ -37,8 +40,10 @@ def runs(tmp_path: Path) -> list[Run]:
     return [made_up_run(tmp_path / "one"), made_up_run(tmp_path / "two")]
 
 
-def texts(figure: object) -> str:
-    return as_svg(figure)  # type: ignore[arg-type]
+def texts(figure: Figure) -> str:
+    text = io.StringIO()
+    figure.savefig(text, format="svg")
+    return text.getvalue()
 
 
 def test_curves_of_several_runs_in_one_picture(runs: list[Run], tmp_path: Path) -> None:
@@ -78,3 +83,20 @@ def test_history_clients_coverage_and_search(runs: list[Run]) -> None:
     assert all(label in coverage for label in ("stem", "stage1", "<!-- 25 -->", "<!-- 100 -->"))
     found = search_recipe(load_recipe("digits"), [2e5, 1e6]).distinct
     assert all(label in texts(search_figure(found)) for label in ("fitness", "extra blocks", "width index", "stage 3"))
+
+
+def test_accuracy_against_latency() -> None:
+    points = [{"name": f"{n}k", "median_ms": 2.0**n, "accuracy": 0.5 + n / 100} for n in range(1, 21)]
+    text = texts(latency_figure({"points": points, "device": "a phone", "threads": 2}))
+    for label in ("latency of one image (ms), a phone, 2 threads", "test accuracy (%)", "<!-- 1k -->", "<!-- 20k -->"):
+        assert label in text
+    assert "<!-- 2k -->" not in text, "not every point is named where there are many"
+
+
+def test_the_line_joins_networks_that_no_faster_one_matches() -> None:
+    accuracies, times = [0.5, 0.4, 0.7, 0.6], [1.0, 2.0, 3.0, 3.0]
+    pairs = zip(accuracies, times, strict=True)
+    points = [{"name": f"{accuracy}", "median_ms": ms, "accuracy": accuracy} for accuracy, ms in pairs]
+    every, best = latency_figure({"points": points, "device": "a phone", "threads": 2}).axes[0].get_lines()
+    assert np.asarray(every.get_xdata()).size == 4
+    assert np.asarray(best.get_ydata()).tolist() == pytest.approx([50, 70])

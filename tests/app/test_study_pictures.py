@@ -1,6 +1,7 @@
+import io
+
 import pytest
 
-from fedfeast.app.pictures import as_svg
 from fedfeast.app.study_pictures import plot_figure
 from fedfeast.studies.plots import Line, Plot, PlotPoint
 
@@ -18,7 +19,9 @@ def test_every_line_is_drawn_with_its_measured_points() -> None:
     published = Line("FEAST", line("FEAST", 0).points, 0, published=((25e6, 64.89), (50e6, 65.6)))
     figure = plot_figure(plot(published, line("HeteroFL", 1, dashed=True)))
     (axes,) = figure.axes
-    text = as_svg(figure)
+    written = io.StringIO()
+    figure.savefig(written, format="svg")
+    text = written.getvalue()
     for label in ("FEAST", "HeteroFL", "the paper's", "test accuracy (%)", "MACs per example", "Curves, cifar100"):
         assert label in text
     drawn = {str(one.get_label()): one for one in axes.get_lines()}

@@ -21,6 +21,8 @@ LAYERS = (
     "serving",
     "flower",
     "studies",
+    "look",
+    "server",
     "app",
 )
 FOUNDATION = {"errors", "randomness"}

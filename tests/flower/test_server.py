@@ -7,7 +7,8 @@ from fedfeast.app.report import write_report
 from fedfeast.errors import InvalidInput
 from fedfeast.flower.server import build_server_app, fleet_recipe, main
 from fedfeast.runs import Run, load_recipe
-from fedfeast.serving.extraction import Limits, extract
+from fedfeast.serving.bundle import extract
+from fedfeast.serving.choice import Limits
 
 from .conftest import SMALL, LocalGrid
 

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from fedfeast.networks.normalisation import ByStatistics, RecordingByBatch, by_batch
+from fedfeast.networks.normalisation import BLOCK_ELEMENTS, ByStatistics, RecordingByBatch, by_batch, moments
+from fedfeast.randomness import named_generator
 
 
 def features(seed: int, batch: int) -> torch.Tensor:
@@ -37,6 +38,25 @@ def test_by_statistics_of_one_batch_equals_by_batch() -> None:
     expected = recording("n", inputs, SCALE, SHIFT)
     served = ByStatistics(recording.statistics(torch.float64))
     torch.testing.assert_close(served("n", inputs, SCALE, SHIFT), expected)
+
+
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+@pytest.mark.parametrize(("mean", "deviation"), [(0.0, 1.0), (300.0, 1.0), (-5.0, 1e-3)])
+def test_moments_keep_their_digits(layout: torch.memory_format, mean: float, deviation: float) -> None:
+    drawn = named_generator(0, "features").normal(mean, deviation, (30, 24, 20, 21))
+    features = torch.from_numpy(drawn).float()
+    assert features.numel() > 2 * BLOCK_ELEMENTS
+    features = features.contiguous(memory_format=layout)
+    variance, average = torch.var_mean(features.double(), dim=(0, 2, 3), correction=0)
+    ours = moments(features)
+    torch.testing.assert_close(ours[0], average, rtol=1e-6, atol=1e-6 * deviation)
+    torch.testing.assert_close(ours[1], variance, rtol=1e-5, atol=0)
+
+
+def test_a_constant_channel_has_no_variance() -> None:
+    mean, variance = moments(torch.full((4, 3, 2, 2), 0.1).contiguous(memory_format=torch.channels_last))
+    assert torch.equal(variance, torch.zeros(3, dtype=torch.float64))
+    assert mean.tolist() == pytest.approx([0.1] * 3)
 
 
 @pytest.mark.gpu

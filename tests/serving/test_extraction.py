@@ -1,104 +1,123 @@
 import json
-import subprocess
-import sys
+from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 
-import numpy as np
 import pytest
 import torch
 
 import fedfeast
 from fedfeast.errors import InvalidInput
-from fedfeast.serving.bundle import load_bundle
-from fedfeast.serving.extraction import Limits, describe_extraction, extract
+from fedfeast.evaluation import measure_accuracy
+from fedfeast.serving.choice import Limits
+from fedfeast.serving.extraction import MEASURED, RECORDED, Extractor
 
 SHORT = {
     "training.rounds": 2,
     "training.clients_per_round": 3,
     "evaluation.every_rounds": 1,
-    "population.greatest_macs": 2e6,  # nobody trains beyond the sixth variant
+    "population.greatest_macs": 2e6,
 }
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> fedfeast.Run:
-    return fedfeast.train("digits", out=tmp_path_factory.mktemp("runs") / "run", settings=SHORT)
+def test_a_cached_network_has_the_accuracies_of_the_runs_evaluation(extractor: Extractor) -> None:
+    point = extractor.points[3]
+    extracted = extractor.extract(point)
+    facts = extracted.facts
+    assert facts["test_accuracy"] == extractor.run.curve.points[3].accuracy
+    federation = extractor.run.federation
+    deployed = federation.method.deploy(extractor.run.best().flat, point)
+    assert facts["validation_accuracy"] == federation.validation.accuracy(deployed)
+    assert facts["accuracy_from"] == {"test": RECORDED, "validation": RECORDED}
+    assert (facts["macs"], facts["parameters"], facts["cached"]) == (545_920, 48_578, True)
+    assert facts["masked"] is None
+    assert facts["calibration"]["examples"] == 120
+    assert facts["class_names"] == list("0123456789")
+    assert facts["untrained_share"] == 0
+    assert len(extracted.curve) == 8
 
 
-def test_the_largest_affordable_cached_variant(run: fedfeast.Run, tmp_path: Path) -> None:
-    manifest = extract(run, tmp_path / "bundle", Limits(max_macs=600e3))
-    assert (manifest["macs"], manifest["parameters"], manifest["cached"]) == (545_920, 48_578, True)
-    assert manifest["untrained_share"] == 0
-    measured = next(point for point in run.curve.points if point.macs == 545_920)
-    assert manifest["test_accuracy"] == measured.accuracy
-    assert describe_extraction(manifest).startswith("545.9k MACs, 48,578 parameters")
+def test_the_extracted_network_is_the_evaluated_one(extractor: Extractor) -> None:
+    for point in (extractor.points[0], extractor.points[-1]):
+        model = extractor.extract(point, validate=False).model
+        test = extractor.test
+        with torch.no_grad():
+            accuracy = float((model(test.images).argmax(dim=1) == test.labels).double().mean())
+        assert accuracy == pytest.approx(extractor.recorded_accuracy(point), abs=1.5 / len(test))
 
 
-def test_limits_on_parameters_and_on_both(run: fedfeast.Run, tmp_path: Path) -> None:
-    assert extract(run, tmp_path / "one", Limits(max_parameters=40_000))["parameters"] == 38_898
-    assert extract(run, tmp_path / "two", Limits(300e3, 40_000))["parameters"] == 15_954
+def test_what_no_evaluation_has_recorded_is_measured_where_wanted(extractor: Extractor, tmp_path: Path) -> None:
+    point = extractor.points[0]
+    copytree(extractor.run.folder.path, tmp_path / "run")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    del summary["validation_curve"]
+    (tmp_path / "run" / "summary.json").write_text(json.dumps(summary))
+    older = Extractor(tmp_path / "run")
+    facts = older.extract(point, validate=False).facts
+    assert (facts["validation_accuracy"], facts["accuracy_from"]["validation"]) == (None, None)
+    facts = older.extract(point).facts
+    assert facts["accuracy_from"]["validation"] == MEASURED
+    assert facts["validation_accuracy"] == pytest.approx(extractor.recorded_accuracy(point, "validation"), abs=0.0126)
 
 
-def test_a_searched_network_uses_the_budget_and_trained_weights(run: fedfeast.Run, tmp_path: Path) -> None:
-    manifest = extract(run, tmp_path / "bundle", Limits(max_macs=700e3), search=True)
-    assert 0.9 * 700e3 <= manifest["macs"] <= 700e3
-    assert not manifest["cached"]
-    assert manifest["untrained_share"] <= 0.01
+def test_an_evaluation_of_other_weights_does_not_count(extractor: Extractor, tmp_path: Path) -> None:
+    copytree(extractor.run.folder.path, tmp_path / "run")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    (tmp_path / "run" / "summary.json").write_text(json.dumps({**summary, "best_round": 99}))
+    other = Extractor(tmp_path / "run").extract(extractor.points[0], validate=False)
+    assert other.facts["accuracy_from"]["test"] == MEASURED
+    assert other.curve == ()
+    (tmp_path / "run" / "summary.json").unlink()
+    assert Extractor(tmp_path / "run").recorded_accuracy(extractor.points[0]) is None
 
 
-def test_untrained_weights_are_counted(run: fedfeast.Run, tmp_path: Path) -> None:
-    manifest = extract(run, tmp_path / "bundle", Limits(max_macs=5e6))
-    assert manifest["macs"] == 4_974_848
-    assert manifest["untrained_share"] > 0.3, "no client affords more than 2M MACs"
+def test_a_searched_network_is_measured(extractor: Extractor) -> None:
+    point = extractor.choose(Limits(max_macs=700e3), search=True)
+    facts = extractor.extract(point, validate=False).facts
+    assert not facts["cached"]
+    assert facts["accuracy_from"]["test"] == MEASURED
+    federation = extractor.run.federation
+    deployed = federation.method.deploy(extractor.run.best().flat, point)
+    assert facts["test_accuracy"] == pytest.approx(federation.test.accuracy(deployed), abs=1.5 / len(extractor.test))
+    same_name = replace(extractor.points[0], architecture=point.architecture)
+    assert extractor.extract(same_name, validate=False).facts["accuracy_from"]["test"] == MEASURED
+
+
+def test_untrained_weights_are_counted(extractor: Extractor) -> None:
+    share = extractor.extract(extractor.points[-1], validate=False).facts["untrained_share"]
+    assert share > 0.3, "no client affords more than 2M MACs"
 
 
 def test_only_what_a_method_serves_and_trains_counts(tmp_path: Path) -> None:
     settings = {**SHORT, "method": {"name": "fedavg", "max_macs": 1.2e6}}
-    fedavg = fedfeast.train("digits", out=tmp_path / "run", settings=settings)
+    fedavg = Extractor(fedfeast.train("digits", out=tmp_path / "run", settings=settings))
     with pytest.raises(InvalidInput, match="the smallest has 1154496 MACs"):
-        extract(fedavg, tmp_path / "small", Limits(max_macs=600e3))
-    served = extract(fedavg, tmp_path / "served", Limits(max_macs=5e6))
+        fedavg.choose(Limits(max_macs=600e3))
+    served = fedavg.extract(fedavg.choose(Limits(max_macs=5e6))).facts
     assert (served["macs"], served["cached"], served["untrained_share"]) == (1_154_496, True, 0)
-    wider = extract(fedavg, tmp_path / "wider", Limits(max_macs=5e6), search=True)
+    wider = fedavg.extract(fedavg.choose(Limits(max_macs=5e6), search=True), validate=False).facts
     assert wider["untrained_share"] > 0.01
 
 
-def test_a_bundle_loads_with_torch_alone(run: fedfeast.Run, tmp_path: Path) -> None:
-    extract(run, tmp_path / "bundle", Limits(max_macs=400e3))
-    images = run.federation.test.test.images[:50]
-    torch.save(images, tmp_path / "images.pt")
-    code = (
-        "import sys\n"
-        "for name in ('fedfeast', 'safetensors', 'numpy', 'pydantic', 'sklearn'): sys.modules[name] = None\n"
-        f"sys.path.insert(0, {str(tmp_path / 'bundle')!r})\n"
-        "import torch, json\n"
-        "from model import load\n"
-        f"model = load({str(tmp_path / 'bundle')!r})\n"
-        f"with torch.no_grad(): logits = model(torch.load({str(tmp_path / 'images.pt')!r}))\n"
-        "print(json.dumps(logits.argmax(1).tolist()))\n"
-    )
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    with torch.no_grad():
-        expected = load_bundle(tmp_path / "bundle")(images).argmax(1).tolist()
-    assert json.loads(done.stdout) == expected
+def test_a_run_in_double_precision_leaves_in_single(tmp_path: Path) -> None:
+    settings = {**SHORT, "engine.precision": "float64"}
+    extractor = Extractor(fedfeast.train("digits", out=tmp_path / "run", settings=settings))
+    extracted = extractor.extract(extractor.points[2])
+    assert {tensor.dtype for tensor in extracted.model.parameters()} == {torch.float32}
+    federation = extractor.run.federation
+    deployed = federation.method.deploy(extractor.run.best().flat, extractor.points[2])
+    statistics: dict[str, dict[str, torch.Tensor]] = {}
+    for name, buffer in extracted.model.network.named_buffers():
+        stem, _, ending = name.rpartition(".")
+        statistics.setdefault(stem, {})[ending] = buffer.double()
+    values = {stem: (parts["running_mean"], parts["running_var"]) for stem, parts in statistics.items()}
+    examiner = federation.test
+    accuracy = measure_accuracy(deployed, values, examiner.test, examiner.normalisation)
+    assert accuracy == pytest.approx(extracted.facts["test_accuracy"], abs=1.5 / len(examiner.test))
 
 
-def test_the_loaded_network_has_the_manifests_accuracy(run: fedfeast.Run, tmp_path: Path) -> None:
-    manifest = extract(run, tmp_path / "bundle", Limits(max_macs=400e3))
-    test = run.federation.test.test
-    with torch.no_grad():
-        right = load_bundle(tmp_path / "bundle")(test.images).argmax(1) == test.labels
-    assert np.isclose(float(right.double().mean()), manifest["test_accuracy"], atol=2 / len(test))
-
-
-def test_what_cannot_be_met_is_said(run: fedfeast.Run, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"no cached variant fits 1000 MACs: the smallest has 128320 MACs"):
-        extract(run, tmp_path / "bundle", Limits(max_macs=1000))
-    with pytest.raises(InvalidInput, match="128320"):
-        extract(run, tmp_path / "bundle", Limits(max_macs=1000), search=True)
-    with pytest.raises(InvalidInput, match="no limit was given"):
-        Limits()
-    with pytest.raises(InvalidInput, match="--max-macs 0: give a positive number"):
-        Limits(max_macs=0)
-    assert not (tmp_path / "bundle").exists()
+def test_an_uncalibrated_network_needs_no_data(run: fedfeast.Run) -> None:
+    fresh = Extractor(run.folder.path)
+    model = fresh.uncalibrated(fresh.points[1])
+    assert model(torch.zeros(2, 1, 8, 8, dtype=torch.uint8)).shape == (2, 10)
+    assert "federation" not in fresh.run.__dict__

@@ -11,6 +11,8 @@ from rich.console import Console
 from fedfeast.app.complaint import complain
 from fedfeast.app.data_commands import data_app
 from fedfeast.app.fleet_commands import fleet_app
+from fedfeast.app.serve_command import serve
+from fedfeast.app.serving_commands import add_serving_commands
 from fedfeast.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -207,39 +209,8 @@ def search(
         console.print(f"{name.replace('_', ' '):<18} {value}", highlight=False, markup=False, soft_wrap=True)
 
 
-@app.command()
-def extract(
-    folder: RunArgument,
-    max_macs: Annotated[float | None, typer.Option(help="The device's budget in MACs per example.")] = None,
-    max_params: Annotated[float | None, typer.Option(help="The most parameters the device holds.")] = None,
-    search: Annotated[bool, typer.Option("--search", help="Find a new network for this budget.")] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="The bundle's new folder; beside the run's files by default.")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Take the largest affordable network out of a trained run, as a folder that needs torch alone."""
-    from fedfeast.runs import Run
-    from fedfeast.serving.extraction import UNTRAINED_WARNING, Limits, describe_extraction
-    from fedfeast.serving.extraction import extract as extract_bundle
-
-    run, console = Run.open(folder), _console(as_json)
-    limits = Limits(max_macs, max_params)
-    name = "-".join(str(limits).replace("and", "").split()) + ("-searched" if search else "")
-    bundle = out if out is not None else folder / "bundles" / name
-    with console.status("extracting"):
-        manifest = extract_bundle(run, bundle, limits, search)
-    if manifest["untrained_share"] > UNTRAINED_WARNING:
-        _errors().print(
-            f"[yellow]warning:[/] {100 * manifest['untrained_share']:.1f} % of this network's weights "
-            "were never trained by any client.",
-            soft_wrap=True,
-        )
-    if as_json:
-        print(json.dumps({"bundle": str(bundle), **manifest}, indent=2))
-        return
-    console.print(describe_extraction(manifest), highlight=False)
-    console.print(f"bundle   {bundle}", highlight=False, markup=False, soft_wrap=True)
+add_serving_commands(app)
+app.command()(serve)
 
 
 @app.command()
@@ -320,10 +291,6 @@ def _present(run: "Run", as_json: bool, other: "Run | None" = None) -> None:
 def _console(as_json: bool) -> Console:
     """Return where people read: standard error when standard output carries JSON."""
     return Console(stderr=as_json)
-
-
-def _errors() -> Console:
-    return Console(stderr=True)
 
 
 def main() -> None:

@@ -1,6 +1,5 @@
 """Results as pictures."""
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,10 +7,11 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from fedfeast.methods.served_variants import format_macs
 from fedfeast.runs import Run
+from fedfeast.serving.axes import log_axis
+from fedfeast.serving.axes import tidy as tidy
 from fedfeast.studies.published import ANCHORS_MACS, ROUNDS, TRAINING_RULES
 
 COLOURS = ("#0b6e99", "#d9730d", "#448361", "#9065b0", "#c14c8a", "#64473a", "#cb912f", "#2f9e8f", "#5d6b7a", "#d44c47")
@@ -21,13 +21,6 @@ GREY = "#9aa5b1"
 def draw_curves(runs: Sequence[Run], path: Path | str) -> None:
     """Draw the runs' accuracy-MACs curves over the clients' budgets; the suffix picks the format."""
     curve_figure(runs).savefig(path, dpi=160)
-
-
-def as_svg(figure: Figure) -> str:
-    """Return a figure as an SVG element to put into a page."""
-    text = io.StringIO()
-    figure.savefig(text, format="svg", transparent=True)
-    return text.getvalue()[text.getvalue().index("<svg") :]
 
 
 def curve_figure(runs: Sequence[Run]) -> Figure:
@@ -139,6 +132,36 @@ def search_figure(found: Sequence[Any]) -> Figure:
     return figure
 
 
+def latency_figure(measured: Mapping[str, Any]) -> Figure:
+    """Return accuracy against measured latency; a line joins the networks that no faster one matches."""
+    points = sorted(measured["points"], key=lambda point: (point["median_ms"], -point["accuracy"]))
+    best = [point for place, point in enumerate(points) if point["accuracy"] > _highest(points[:place])]
+    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(*_by_latency(points), "o", markersize=4.5, color=GREY, label="served networks, named by their MACs")
+    label = "more accurate than all faster ones"
+    axes.plot(*_by_latency(best), "o-", markersize=4.5, linewidth=1.2, color=COLOURS[0], label=label)
+    for position in np.unique(np.linspace(0, len(best) - 1, min(8, len(best))).round().astype(int)):
+        place = (best[position]["median_ms"], 100 * best[position]["accuracy"])
+        axes.annotate(best[position]["name"], place, (4, -11), textcoords="offset points", fontsize="small")
+    axes.set_ylim(*accuracy_limits(axes))
+    where = f"{measured['device']}, {measured['threads']} threads"
+    log_axis(axes, f"latency of one image (ms), {where}", lambda milliseconds: f"{milliseconds:g}")
+    axes.set_xlim(points[0]["median_ms"] / 1.6, points[-1]["median_ms"] * 1.6)  # room for names, and for equal times
+    axes.set_ylabel("test accuracy (%)")
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), frameon=False, borderaxespad=0, ncols=2)
+    tidy(axes)
+    return figure
+
+
+def _highest(points: Sequence[Mapping[str, Any]]) -> float:
+    return max((point["accuracy"] for point in points), default=-1.0)
+
+
+def _by_latency(points: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[float]]:
+    return [point["median_ms"] for point in points], [100 * point["accuracy"] for point in points]
+
+
 def label_of(run: Run) -> str:
     """Return what a run is called in a legend."""
     return f"{run.folder.path.name}, {run.recipe.method_name}"
@@ -165,15 +188,4 @@ def _draw_budgets(axes: Axes, budgets_macs: np.ndarray) -> None:
 
 def macs_axis(axes: Axes, label: str = "inference cost (MACs per example)") -> None:
     """Make the horizontal axis one of MACs, logarithmic."""
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda macs, _: format_macs(macs)))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel(label)
-
-
-def tidy(*all_axes: Axes) -> None:
-    """Give axes a light grid and no frame."""
-    for axes in all_axes:
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
+    log_axis(axes, label, format_macs)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fedfeast.app.charts import clients_charts, coverage_charts, curve_charts, history_charts
 from fedfeast.app.pages import Pictures, write_page
 from fedfeast.app.pictures import clients_figure, coverage_figure, curve_figure, history_figure, label_of
 from fedfeast.app.tables import treatment_facts
@@ -32,7 +33,11 @@ def write_report(runs: Sequence[Run], path: Path | str) -> list[Path]:
         "shared_figures": [_curves(runs, name, pictures, len(data_sets) > 1) for name in data_sets]
         + [
             pictures.add(
-                "Training", "history", history_figure(runs), "Mean training loss by role, and validation score."
+                "Training",
+                "history",
+                history_figure(runs),
+                history_charts(runs),
+                "Mean training loss by role, and validation score.",
             )
         ],
         "runs": [_describe(run, pictures) for run in runs],
@@ -63,7 +68,7 @@ def _curves(runs: Sequence[Run], data: str, pictures: Pictures, several: bool) -
         "Test accuracy of every operating point over its inference cost; below, how many clients have which budget."
     )
     heading, name = (f"Accuracy and cost on {data}", f"curve-{data}") if several else ("Accuracy and cost", "curve")
-    return pictures.add(heading, name, curve_figure(measured), caption)
+    return pictures.add(heading, name, curve_figure(measured), curve_charts(measured), caption)
 
 
 def _comparison(runs: Sequence[Run]) -> list[list[str]]:
@@ -101,7 +106,11 @@ def _describe(run: Run, pictures: Pictures) -> dict[str, Any]:
     name = run.folder.path.name
     figures = [
         pictures.add(
-            "Clients", f"{name}-clients", clients_figure(run), "Each client's share of the examples over its budget."
+            "Clients",
+            f"{name}-clients",
+            clients_figure(run),
+            clients_charts(run),
+            "Each client's share of the examples over its budget.",
         )
     ]
     examples = np.array([float(row["num_examples"]) for row in run.folder.clients()])
@@ -112,7 +121,9 @@ def _describe(run: Run, pictures: Pictures) -> dict[str, Any]:
             f"{coverage['activated_parameters']:,} of {coverage['routed_parameters']:,} routed parameters are trained "
             f"by some variant; psi_min = {coverage['psi_min']:.3g} local steps a round (Theorem 1)."
         )
-        figures.append(pictures.add("Coverage", f"{name}-coverage", coverage_figure(coverage["parts"]), caption))
+        parts = coverage["parts"]
+        drawn = coverage_figure(parts), coverage_charts(parts)
+        figures.append(pictures.add("Coverage", f"{name}-coverage", *drawn, caption))
     return {
         "name": label_of(run),
         "tiles": _tiles(run),

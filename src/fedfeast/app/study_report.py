@@ -4,6 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from fedfeast.app.charts import plot_charts
 from fedfeast.app.pages import Pictures, write_page
 from fedfeast.app.study_pictures import plot_figure
 from fedfeast.runs import Run
@@ -35,7 +36,8 @@ def write_study_report(result: StudyResult) -> list[Path]:
             for table in findings.tables
         ],
         "figures": [
-            pictures.add(plot.title, plot.name, plot_figure(plot), plot.caption, linked=True) for plot in findings.plots
+            pictures.add(plot.title, plot.name, plot_figure(plot), plot_charts(plot), plot.caption, linked=True)
+            for plot in findings.plots
         ],
         "runs": _runs(result),
         "recipe": plan.base.to_toml(),

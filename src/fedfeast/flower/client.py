@@ -1,6 +1,5 @@
 """The client's side: says who it is when asked, and trains the slice that it is sent."""
 
-import os
 from importlib.metadata import version
 from typing import Any
 
@@ -25,6 +24,7 @@ from fedfeast.flower.wire import (
 )
 from fedfeast.runs.assembly import build_method, build_preparation, build_privacy, build_sgd, choose_device
 from fedfeast.runs.recipe import Recipe
+from fedfeast.runs.run import usable_cores
 
 
 def introduce(message: Message, context: Context) -> Message:
@@ -90,8 +90,7 @@ def _train(content: RecordDict, context: Context) -> RecordDict:
 
 def _threads(recipe: Recipe, context: Context) -> int:
     """Return the node's own number of threads, the recipe's, or one per core."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return int(context.node_config.get("threads", recipe.engine.threads or cores))
+    return int(context.node_config.get("threads", recipe.engine.threads or usable_cores()))
 
 
 def build_client_app() -> ClientApp:

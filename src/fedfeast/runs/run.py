@@ -4,6 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from statistics import median_low
@@ -49,7 +50,7 @@ class Run:
     ) -> "Run":
         """Start a run in a folder (runs/NAME by default), or reopen the same run there."""
         ranks, loaded = join_ranks(), resolve_recipe(recipe, settings)
-        threads = loaded.engine.threads or max(1, _usable_cores() // ranks.local_size)
+        threads = loaded.engine.threads or max(1, usable_cores() // ranks.local_size)
         folder = Path(out) if out is not None else Path("runs") / loaded.name
         device = require_device(loaded)
         if build_privacy(loaded) is not None:
@@ -71,7 +72,7 @@ class Run:
         return assemble(self.recipe)
 
     def train(self, observer: Observer | None = None, workforce: Workforce | None = None) -> "Run":
-        """Train to the end from wherever the folder stands, then measure the curve on the test set.
+        """Train to the end from wherever the folder stands, then measure the curves on test and validation set.
 
         Without a workforce the recipe's clients are simulated.
         """
@@ -92,7 +93,7 @@ class Run:
         return self
 
     def evaluate(self, observer: Observer | None = None) -> Curve:
-        """Measure every operating point of the best checkpoint on the test set."""
+        """Measure every operating point of the best checkpoint; return the curve on the test set."""
         with self.folder.locked(), interruptible():
             return self._summarise(observer or Silent())
 
@@ -140,13 +141,15 @@ class Run:
         state, best = self._validated_state()
         federation = self.federation
         points = federation.method.operating_points()
-        done = iter(range(len(points)))
-        flat = best.flat.to(federation.device)
-        curve = federation.test.curve(
-            federation.method, flat, points, lambda point: observer.on_evaluation(next(done), len(points))
+        flat, total = best.flat.to(federation.device), 2 * len(points)
+        done = iter(range(total))
+        curve, validation = (
+            examiner.curve(federation.method, flat, points, lambda point: observer.on_evaluation(next(done), total))
+            for examiner in (federation.test, federation.validation)
         )
-        observer.on_evaluation(len(points), len(points))
-        self.folder.write_summary(self._numbers(state, best, curve), curve)
+        observer.on_evaluation(total, total)
+        numbers = self._numbers(state, best, curve)
+        self.folder.write_summary({**numbers, "validation_curve": [asdict(one) for one in validation.points]}, curve)
         return curve
 
     def best(self) -> Best:
@@ -232,5 +235,6 @@ def _summarise_treatment(recipe: Recipe, rows: Sequence[Mapping[str, Any]], rele
     return numbers
 
 
-def _usable_cores() -> int:
+def usable_cores() -> int:
+    """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

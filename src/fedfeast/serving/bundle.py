@@ -1,96 +1,100 @@
 """A bundle: one network as a folder that needs torch alone, with a manifest that vouches for every file."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
-from torch import Tensor
+import torch
+from safetensors.torch import save
 
-from fedfeast.data import Normalisation
 from fedfeast.errors import InvalidInput
-from fedfeast.federation import Deployed
-from fedfeast.networks import Architecture, SearchSpace
-from fedfeast.networks.normalisation import Statistics
-from fedfeast.runs.files import sha256_of, write_json, write_text, write_whole
+from fedfeast.methods.served_variants import format_macs
+from fedfeast.runs import Run
+from fedfeast.runs.files import write_text
 from fedfeast.serving import standalone
+from fedfeast.serving.card import curve_picture, write_card
+from fedfeast.serving.choice import Limits
+from fedfeast.serving.extraction import Extracted, Extractor
+from fedfeast.serving.families.registry import family_named
+from fedfeast.serving.latency import measured_choice
+from fedfeast.serving.manifest import read_manifest, write_manifest
+from fedfeast.serving.whole_folder import whole_folder
 
-FORMAT = "fedfeast-bundle/1"
+FORMAT = "fedfeast-bundle/2"
+REMEDY = "extract the bundle again"
+UNTRAINED_WARNING = 0.01  # share of the weights
 
 
-def write_bundle(folder: Path, weights: Mapping[str, Tensor], manifest: Mapping[str, Any]) -> None:
-    """Write weights, loader and, last, the manifest with the hashes of both."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InvalidInput(f"--out {folder} exists and is not an empty folder: give a new one.")
-    folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: tensor.cpu().contiguous() for name, tensor in weights.items()}
-    write_whole(folder / "weights.safetensors", lambda temporary: save_file(tensors, temporary))
-    write_text(folder / "model.py", resources.files("fedfeast.serving").joinpath("standalone.py").read_text())
-    files = ("weights.safetensors", "model.py")
-    described = {
+def extract(run: Run | Path | str, out: Path | str, limits: Limits, search: bool = False) -> dict[str, Any]:
+    """Write the largest affordable network of a run as a bundle; return its manifest."""
+    extractor = Extractor(run)
+    with whole_folder(Path(out)) as folder:
+        point, measured = measured_choice(extractor, limits, search)
+        return write_bundle(folder, extractor.extract(point), measured)
+
+
+def write_bundle(
+    folder: Path, extracted: Extracted, more: Mapping[str, Any] | None = None, more_files: Iterable[str] = ()
+) -> dict[str, Any]:
+    """Fill an empty folder with weights, loader, samples, card and, last, the manifest; return what that says.
+
+    ``more`` adds to the manifest, and ``more_files`` names files that lie in the folder already.
+    """
+    weights = {name: one for name, one in extracted.model.network.state_dict().items() if one.is_floating_point()}
+    (folder / "weights.safetensors").write_bytes(save(weights))  # save_file would let nobody else read it
+    images, labels = extracted.samples.images, extracted.samples.labels
+    with torch.no_grad():
+        logits = extracted.model(images)
+    (folder / "samples.safetensors").write_bytes(save({"images": images, "labels": labels, "logits": logits}))
+    write_text(folder / "model.py", loader_source())
+    write_text(folder / "network.py", extracted.family.source())
+    content = {
         "format": FORMAT,
-        **manifest,
+        **extracted.facts,
         "bytes": (folder / "weights.safetensors").stat().st_size,
-        "sha256": {name: sha256_of(folder / name) for name in files},
+        **(more or {}),
     }
-    write_json(folder / "manifest.json", described)
+    files = ["weights.safetensors", "samples.safetensors", "model.py", "network.py", "README.md", *more_files]
+    if extracted.curve:
+        write_text(folder / "curve.svg", curve_picture(extracted.curve, content))
+        files.append("curve.svg")
+    write_text(folder / "README.md", write_card(content, extracted.curve))
+    return write_manifest(folder / "manifest.json", content, files)
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return a bundle's manifest after checking every file against its hash."""
-    path = folder / "manifest.json"
-    if not path.is_file():
+def loader_source() -> str:
+    """Return the file with which bundles and ladders are loaded."""
+    return resources.files("fedfeast.serving").joinpath("standalone.py").read_text(encoding="utf-8")
+
+
+def read_bundle(folder: Path) -> dict[str, Any]:
+    """Return a bundle's manifest after checking its seal and every file against its hash."""
+    if not (folder / "manifest.json").is_file():
         raise InvalidInput(f"{folder} is no bundle (it has no manifest.json): give a folder that extract wrote.")
-    try:
-        manifest: dict[str, Any] = json.loads(path.read_text())
-        hashes = dict(manifest["sha256"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise InvalidInput(f"{path} is damaged: extract the bundle again.") from error
-    for name, expected in hashes.items():
-        if not (folder / name).is_file() or sha256_of(folder / name) != expected:
-            raise InvalidInput(f"{folder / name} does not match its hash in the manifest: extract the bundle again.")
+    manifest = read_manifest(folder / "manifest.json", REMEDY)
+    if manifest["format"] != FORMAT:
+        raise InvalidInput(f"{folder} has the format {manifest['format']!r} and not {FORMAT!r}: {REMEDY}.")
     return manifest
 
 
 def load_bundle(folder: Path | str) -> standalone.Model:
-    """Return a bundle's network, its files checked against their hashes."""
-    read_manifest(Path(folder))
-    return standalone.load(folder)
+    """Return a bundle's network, its files checked against their hashes; no code of the bundle is run."""
+    folder = Path(folder)
+    table = read_bundle(folder)["network"]
+    try:
+        weights = standalone.read_weights(folder / "weights.safetensors")
+        return standalone.fill(family_named(table).build(table), table, weights)
+    except (ValueError, KeyError, TypeError, RuntimeError) as error:
+        if isinstance(error, InvalidInput):
+            raise
+        raise InvalidInput(f"{folder} does not fit its manifest ({error}): {REMEDY}.") from error
 
 
-def state_dict_of(deployed: Deployed, statistics: Statistics) -> dict[str, Tensor]:
-    """Return the deployed tensors under the names of the stand-alone module, with the served statistics."""
-    endings = {".scale": ".weight", ".shift": ".bias"}
-    tensors = {}
-    for name, view in deployed.layout.views(deployed.flat).items():
-        stem, _, ending = name.rpartition(".")
-        if f".{ending}" in endings:
-            tensors[stem + endings[f".{ending}"]] = view
-        else:
-            tensors[name if stem == "head" else f"{name}.weight"] = view
-    for name, (mean, variance) in statistics.items():
-        tensors[f"{name}.running_mean"], tensors[f"{name}.running_var"] = mean, variance
-    return tensors
-
-
-def describe_network(space: SearchSpace, architecture: Architecture, normalisation: Normalisation) -> dict[str, Any]:
-    """Return what the stand-alone module needs to rebuild an architecture."""
-    return {
-        "image_channels": space.image_channels,
-        "image_size": space.image_size,
-        "classes": space.classes,
-        "mean": list(normalisation.mean),
-        "deviation": list(normalisation.deviation),
-        "stem": {"channels": space.stem_width(architecture), "stride": space.stem_stride},
-        "stages": [
-            {
-                "channels": space.stage_width(architecture, stage),
-                "middle": space.middle_width(architecture, stage),
-                "blocks": 1 + depth,
-                "stride": space.stage_strides[stage],
-            }
-            for stage, depth in enumerate(architecture.depths)
-        ],
-    }
+def describe_bundle(manifest: Mapping[str, Any]) -> str:
+    """Say in one line what a bundle holds."""
+    kept = f" kept of {format_macs(manifest['masked']['dense']['macs'])} MACs" if manifest["masked"] else ""
+    return (
+        f"{format_macs(manifest['macs'])} MACs, {manifest['parameters']:,} parameters{kept}, "
+        f"test accuracy {100 * manifest['test_accuracy']:.2f} %"
+    )

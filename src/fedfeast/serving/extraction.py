@@ -1,173 +1,210 @@
-"""Post-hoc extraction: the largest affordable network out of a trained supernet, cached or newly found."""
+"""Extraction: networks out of a trained run, recalibrated, with all that their manifests say of them."""
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass, replace
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import torch
+from torch import Tensor
 
-from fedfeast.data import Examples
-from fedfeast.errors import InvalidInput
-from fedfeast.evaluation import measure_accuracy, recalibrate
-from fedfeast.evaluation.slice_regions import ActivatedSupport
-from fedfeast.federation import OperatingPoint
-from fedfeast.methods.served_variants import cached_points, format_macs
-from fedfeast.networks import Architecture, ElasticResNet
-from fedfeast.randomness import named_generator
+from fedfeast.data import EMBEDDED, Examples, Normalisation
+from fedfeast.data.prepared import is_prepared, read_description
+from fedfeast.data.preparing import data_folder
+from fedfeast.evaluation import recalibrate
+from fedfeast.federation import Deployed, Method, OperatingPoint
 from fedfeast.runs import Run
-from fedfeast.runs.outline import Outline, outline
-from fedfeast.serving.bundle import describe_network, state_dict_of, write_bundle
-from fedfeast.variants import Variant
-from fedfeast.variants.fitness import Objective, score
-from fedfeast.variants.search import search_one
+from fedfeast.runs.outline import outline
+from fedfeast.serving.accuracy import measure_accuracy
+from fedfeast.serving.choice import Limits, MeasureLatency, choose_point
+from fedfeast.serving.elastic import least_possible, search_point
+from fedfeast.serving.families.registry import Family, family_of, state_dict_of
+from fedfeast.serving.standalone import Model, fill
+from fedfeast.serving.support import TrainedSupport
 
-# Choice: one percent of untrained weights costs a searched network as much as a fifth of a typical fitness.
-UNTRAINED_PENALTY = 1e5
-UNTRAINED_WARNING = 0.01  # share of the weights
-# Choice: the fitness alone may favour a network far below the budget; the least use that costs nothing is 90 %.
-UNUSED_PENALTY, WANTED_USE = 1e5, 0.9
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a device can afford."""
-
-    max_macs: float | None = None
-    max_parameters: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.max_macs is None and self.max_parameters is None:
-            raise InvalidInput("no limit was given: say --max-macs or --max-params.")
-        for name, limit in (("--max-macs", self.max_macs), ("--max-params", self.max_parameters)):
-            if limit is not None and not limit > 0:
-                raise InvalidInput(f"{name} {limit:g}: give a positive number.")
-
-    def admit(self, macs: float, parameters: float) -> bool:
-        """Return whether a network of this cost is affordable."""
-        return macs <= (self.max_macs or np.inf) and parameters <= (self.max_parameters or np.inf)
-
-    def __str__(self) -> str:
-        parts = []
-        if self.max_macs is not None:
-            parts.append(f"{self.max_macs:.0f} MACs")
-        if self.max_parameters is not None:
-            parts.append(f"{self.max_parameters:.0f} parameters")
-        return " and ".join(parts)
-
-
-def extract(run: Run | Path | str, out: Path | str, limits: Limits, search: bool = False) -> dict[str, Any]:
-    """Write the largest affordable network of a run as a bundle; return its manifest."""
-    run = run if isinstance(run, Run) else Run.open(run)
-    built = outline(run.recipe)
-    network, points = built.method.network, built.method.operating_points()
-    if not isinstance(network, ElasticResNet):
-        raise InvalidInput(
-            f"{run.folder.path} was trained by {run.recipe.method_name}, whose network cannot be extracted yet: "
-            "give a run of feast, superfednas, deepfednas or fedavg."
-        )
-    support = ActivatedSupport.of(network, _trained_variants(network, built))
-    architecture = _search(network, support, limits, run) if search else _choose(network, points, limits)
-    (point,) = cached_points([Variant.of(network, architecture)])
-    measured = measure_point(run, point)
-    manifest = {
-        "fedfeast": version("fedfeast"),
-        "run": {
-            "recipe": run.recipe.name,
-            "method": run.recipe.method_name,
-            "data": run.recipe.data.name,
-            "seed": run.recipe.seed,
-            "best_round": run.best().finished_rounds,
-        },
-        "architecture": asdict(architecture),
-        "cached": any(architecture == served.architecture for served in points),
-        "macs": point.macs,
-        "parameters": point.parameters,
-        "untrained_share": support.never_activated(architecture),
-        **measured.accuracies,
-        "calibration": {
-            "examples": len(run.federation.test.calibration),
-            "sha256": _hash(run.federation.test.calibration),
-        },
-        "network": describe_network(network.space, architecture, run.federation.test.normalisation),
-    }
-    write_bundle(Path(out), measured.weights, manifest)
-    return manifest
+# Choice: so many test examples go into a bundle with their logits, for verify to run again.
+NUM_SAMPLES = 16
+RECORDED, MEASURED = "the run's evaluation", "measured at extraction"
+MASKED = "weights that are kept; the others are zeros, which the files hold and which runtimes compute with"
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
-    """A recalibrated network: its tensors by the stand-alone names, and how good it is."""
+class Extracted:
+    """A network ready to leave: raw pixels in, logits out, and what is known of it."""
 
-    weights: dict[str, Any]
-    accuracies: dict[str, float]
-
-
-def measure_point(run: Run, point: OperatingPoint) -> Measured:
-    """Deploy a point from the run's best weights, recalibrate it, and measure validation and test accuracy."""
-    federation = run.federation
-    deployed = federation.method.deploy(run.best().flat.to(federation.device), point)
-    statistics = recalibrate(deployed, federation.test.calibration, federation.test.normalisation)
-    accuracies = {
-        f"{name}_accuracy": measure_accuracy(deployed, statistics, examiner.test, examiner.normalisation)
-        for name, examiner in (("test", federation.test), ("validation", federation.validation))
-    }
-    return Measured(state_dict_of(deployed, statistics), accuracies)
+    point: OperatingPoint
+    model: Model  # on the CPU, in float32
+    family: Family
+    facts: Mapping[str, Any]  # of the manifest
+    samples: Examples
+    curve: tuple[Mapping[str, Any], ...]  # all measured points of the run; none where it was not evaluated
 
 
-def _choose(network: ElasticResNet, points: Sequence[OperatingPoint], limits: Limits) -> Architecture:
-    affordable = [point for point in points if limits.admit(point.macs, point.parameters)]
-    if not affordable:
-        least = Variant.of(network, network.space.smallest)
-        raise InvalidInput(
-            f"no cached variant fits {limits}: the smallest has {points[0].macs} MACs and "
-            f"{points[0].parameters} parameters; with --search the least possible "
-            f"is {least.macs} MACs and {least.parameters} parameters."
-        )
-    chosen = affordable[-1].architecture
-    assert isinstance(chosen, Architecture)
-    return chosen
+class Extractor:
+    """Takes networks out of one run's best weights; checkpoint and data are loaded once for all of them."""
+
+    def __init__(self, run: Run | Path | str) -> None:
+        self.run = run if isinstance(run, Run) else Run.open(run)
+        self._best = self.run.best()
+        self._built = outline(self.run.recipe)
+        self._method = self._built.method
+        self.family = family_of(self._method.network)
+        self._planned = self._costed(self._method.operating_points())
+        self.points = tuple(self._planned)  # with their cost under the run's weights, least MACs first
+
+    def choose(self, limits: Limits, search: bool = False, measure: MeasureLatency | None = None) -> OperatingPoint:
+        """Return the largest affordable point, or with ``search`` the fittest network that was never cached."""
+        if search:
+            return search_point(self._built, limits)
+        return choose_point(self.points, limits, measure, hint=least_possible(self._built))
+
+    def extract(self, point: OperatingPoint, validate: bool = True) -> Extracted:
+        """Recalibrate a point; measure its accuracies where the run's evaluation has none, validation if wanted."""
+        federation = self.run.federation
+        deployed = self._deploy(self._flat, point)
+        statistics = recalibrate(deployed, self.calibration, federation.test.normalisation)
+        table = self._table(point, federation.test.normalisation)
+        model = fill(self.family.build(table), table, state_dict_of(deployed, statistics))
+        facts = {
+            "fedfeast": version("fedfeast"),
+            "torch": torch.__version__,
+            "run": self.run_facts,
+            "name": point.name,
+            "architecture": _plain(point.architecture),
+            "cached": point in self.points,
+            "macs": point.macs,
+            "parameters": point.parameters,
+            "masked": self._masked(point),
+            "untrained_share": self._support.untrained_share(point.architecture),
+            **self._accuracies(point, model, validate),
+            "calibration": self._calibration_facts,
+            "class_names": self._class_names,
+            "network": table,
+        }
+        return Extracted(point, model, self.family, facts, self._samples, self._recorded("curve"))
+
+    def uncalibrated(self, point: OperatingPoint) -> Model:
+        """Return a point's network with made-up statistics: as fast as the real one, and no data are needed."""
+        deployed = self._deploy(self._best.flat, point)
+        scales = {name: shape for name, shape in deployed.layout.shapes.items() if name.endswith(".scale")}
+        made_up = {
+            name.removesuffix(".scale"): (torch.zeros(shape), torch.ones(shape)) for name, shape in scales.items()
+        }
+        channels = self.run.recipe.data.facts.channels
+        table = self._table(point, Normalisation((0.5,) * channels, (0.25,) * channels))
+        return fill(self.family.build(table), table, state_dict_of(deployed, made_up))
+
+    @property
+    def test(self) -> Examples:
+        """The test set."""
+        return self.run.federation.test.test
+
+    @property
+    def calibration(self) -> Examples:
+        """The server-held calibration examples."""
+        return self.run.federation.test.calibration
+
+    @cached_property
+    def run_facts(self) -> dict[str, Any]:
+        """What bundles and ladders say of the run."""
+        recipe = self.run.recipe
+        return {
+            "name": self.run.folder.path.resolve().name,
+            "recipe": recipe.name,
+            "method": recipe.method_name,
+            "data": recipe.data.name,
+            "seed": recipe.seed,
+            "best_round": self._best.finished_rounds,
+            "weights_sha256": _hash(self._best.flat),
+        }
+
+    def recorded_accuracy(self, point: OperatingPoint, split: str = "test") -> float | None:
+        """Return a point's accuracy from the run's evaluation of these very weights; None where it has none."""
+        for one in self._recorded("curve" if split == "test" else f"{split}_curve"):
+            if (one["name"], one["macs"], one["parameters"]) == (point.name, point.macs, point.parameters):
+                return float(one["accuracy"])
+        return None
+
+    def _costed(self, planned: Sequence[OperatingPoint]) -> dict[OperatingPoint, OperatingPoint]:
+        """Return the method's own points by the same with the cost that the run's weights give them."""
+        if type(self._method).deploy is Method.deploy:
+            return {point: point for point in planned}
+        costs = [(int(row["macs"]), int(row["parameters"])) for row in self._recorded("curve")]
+        if len(costs) != len(planned):
+            deployed = (self._method.deploy(self._best.flat, point) for point in planned)
+            costs = [(one.macs, one.parameters) for one in deployed]
+        return {
+            replace(point, macs=macs, parameters=parameters): point
+            for point, (macs, parameters) in zip(planned, costs, strict=True)
+        }
+
+    def _deploy(self, flat: Tensor, point: OperatingPoint) -> Deployed:
+        return self._method.deploy(flat, self._planned.get(point, point))
+
+    def _masked(self, point: OperatingPoint) -> dict[str, Any] | None:
+        """Say what a network costs whose zeros are not left out; None for one without a mask."""
+        network, architecture = self._method.network, point.architecture
+        dense = {"macs": network.macs(architecture), "parameters": network.parameters(architecture)}
+        return {"counted": MASKED, "dense": dense} if dense["parameters"] != point.parameters else None
+
+    def _recorded(self, key: str) -> tuple[Mapping[str, Any], ...]:
+        if not self.run.folder.has_summary():
+            return ()
+        summary = self.run.summary
+        return tuple(summary.get(key, ())) if summary.get("best_round") == self._best.finished_rounds else ()
+
+    def _accuracies(self, point: OperatingPoint, model: Model, validate: bool) -> dict[str, Any]:
+        federation, accuracies, sources = self.run.federation, {}, {}
+        for split, examiner in (("test", federation.test), ("validation", federation.validation)):
+            accuracy = self.recorded_accuracy(point, split) if point in self.points else None
+            sources[split] = RECORDED if accuracy is not None else None
+            if accuracy is None and (split == "test" or validate):
+                accuracy = measure_accuracy(model.to(federation.device), examiner.test)
+                sources[split] = MEASURED
+            accuracies[f"{split}_accuracy"] = accuracy
+        model.cpu()
+        return {**accuracies, "accuracy_from": sources}
+
+    def _table(self, point: OperatingPoint, normalisation: Normalisation) -> dict[str, Any]:
+        pixels = {"mean": list(normalisation.mean), "deviation": list(normalisation.deviation)}
+        return {**self.family.describe(self._method.network, point.architecture), **pixels}
+
+    @cached_property
+    def _flat(self) -> Tensor:
+        return self._best.flat.to(self.run.federation.device)
+
+    @cached_property
+    def _support(self) -> TrainedSupport:
+        return TrainedSupport(self._built)
+
+    @cached_property
+    def _samples(self) -> Examples:
+        return self.test.select(torch.arange(min(NUM_SAMPLES, len(self.test)))).to(torch.device("cpu"))
+
+    @cached_property
+    def _calibration_facts(self) -> dict[str, Any]:
+        return {"examples": len(self.calibration), "sha256": _hash(self.calibration.images, self.calibration.labels)}
+
+    @cached_property
+    def _class_names(self) -> list[str]:
+        section = self.run.recipe.data
+        prepared = data_folder(section.folder) / section.name
+        if section.name not in EMBEDDED and is_prepared(prepared):
+            return list(read_description(prepared)["class_names"])
+        return [str(label) for label in range(section.facts.classes)]
 
 
-def _search(network: ElasticResNet, support: ActivatedSupport, limits: Limits, run: Run) -> Architecture:
-    """Find the fittest affordable network, preferring weights that some client has trained."""
-    space, stages = network.space, network.space.num_stages
-    depths = np.array(space.depths)
-
-    def penalty(genes: np.ndarray) -> np.ndarray:
-        chosen = depths[genes[:, :stages]], genes[:, stages : 2 * stages], genes[:, 2 * stages :]
-        untrained = 1 - support.activated.count(*chosen) / support.total.count(*chosen)
-        cost = score(space, genes, Objective())
-        use = np.maximum(cost.macs / (limits.max_macs or np.inf), cost.parameters / (limits.max_parameters or np.inf))
-        return np.asarray(UNTRAINED_PENALTY * untrained + UNUSED_PENALTY * np.maximum(WANTED_USE - use, 0))
-
-    found = search_one(
-        space,
-        limits.max_macs or float(network.macs(space.largest)),
-        named_generator(run.recipe.seed, "extract", str(limits)),
-        extra_penalty=penalty,
-        max_parameters=limits.max_parameters,
-    )
-    return found.architecture
+def _plain(architecture: Any) -> Any:
+    if is_dataclass(architecture) and not isinstance(architecture, type):
+        return asdict(architecture)
+    return str(architecture)
 
 
-def _trained_variants(network: ElasticResNet, built: Outline) -> list[Variant]:
-    """Return the networks that some participating client passes through in training."""
-    trained = dict.fromkeys(one for level in built.levels for one in level.expected_passes(built.method))
-    return [Variant.of(network, one) for one in trained if isinstance(one, Architecture)]
-
-
-def _hash(examples: Examples) -> str:
-    digest = hashlib.sha256(examples.images.cpu().numpy().tobytes())
-    digest.update(examples.labels.cpu().numpy().tobytes())
+def _hash(*tensors: Tensor) -> str:
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(tensor.cpu().contiguous().numpy().data)
     return digest.hexdigest()
-
-
-def describe_extraction(manifest: dict[str, Any]) -> str:
-    """Say in one line what a bundle holds."""
-    return (
-        f"{format_macs(manifest['macs'])} MACs, {manifest['parameters']:,} parameters, "
-        f"test accuracy {100 * manifest['test_accuracy']:.2f} %"
-    )

@@ -1,4 +1,4 @@
-"""A network taken out of a trained supernet: this file and the two beside it need torch alone.
+"""Loads a network that was taken out of a trained federation; this file and those beside it need torch alone.
 
 from model import load
 model = load("path/of/this/folder")
@@ -7,103 +7,82 @@ logits = model(images)          # uint8 images (batch, channels, height, width)
 
 import json
 import math
+from importlib import util
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-
-
-class Block(nn.Module):
-    """Two 3x3 convolutions, rectified before the addition too; the first block of a stage projects its shortcut."""
-
-    def __init__(self, incoming: int, middle: int, width: int, stride: int, projects: bool) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(incoming, middle, 3, stride, 1, bias=False)
-        self.norm1 = nn.BatchNorm2d(middle)
-        self.conv2 = nn.Conv2d(middle, width, 3, 1, 1, bias=False)
-        self.norm2 = nn.BatchNorm2d(width)
-        self.stride = stride
-        self.projects = projects
-        if projects:
-            self.shortcut = nn.Conv2d(incoming, width, 1, bias=False)
-            self.shortcut_norm = nn.BatchNorm2d(width)
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Return the block's features."""
-        hidden = F.relu(self.norm1(self.conv1(features)))
-        hidden = F.relu(self.norm2(self.conv2(hidden)))
-        if self.projects:
-            if self.stride > 1:
-                features = F.avg_pool2d(features, self.stride, ceil_mode=True)
-            features = self.shortcut_norm(self.shortcut(features))
-        return F.relu(hidden + features)
-
-
-class Stem(nn.Module):
-    """The first convolution."""
-
-    def __init__(self, incoming: int, width: int, stride: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(incoming, width, 3, stride, 1, bias=False)
-        self.norm = nn.BatchNorm2d(width)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the stem's features."""
-        return F.relu(self.norm(self.conv(images)))
+DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "U8": torch.uint8,
+}
 
 
 class Model(nn.Module):
-    """The network of a manifest's ``network`` table; takes raw pixels and normalises them itself."""
+    """A network that takes raw pixels: it normalises them itself."""
 
     mean: Tensor
     deviation: Tensor
 
-    def __init__(self, network: dict[str, Any]) -> None:
+    def __init__(self, network: nn.Module, table: dict[str, Any]) -> None:
         super().__init__()
-        channels = network["image_channels"]
+        channels, size = table["image_channels"], table["image_size"]
+        self.image_shape = (channels, size, size)
         for name in ("mean", "deviation"):
-            values = torch.tensor(network[name]).reshape(1, channels, 1, 1)
-            self.register_buffer(name, values, persistent=False)
-        incoming = network["stem"]["channels"]
-        self.stem = Stem(channels, incoming, network["stem"]["stride"])
-        self.stages = len(network["stages"])
-        for number, stage in enumerate(network["stages"], start=1):
-            blocks = nn.ModuleDict()
-            for block in range(stage["blocks"]):
-                stride = stage["stride"] if block == 0 else 1
-                blocks[f"block{block}"] = Block(incoming, stage["middle"], stage["channels"], stride, block == 0)
-                incoming = stage["channels"]
-            self.add_module(f"stage{number}", blocks)
-        self.head = nn.Linear(incoming, network["classes"])
+            self.register_buffer(name, torch.tensor(table[name]).reshape(1, channels, 1, 1), persistent=False)
+        self.network = network
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits (batch, classes) of images with pixels from 0 to 255."""
-        return self.classify((images.to(self.mean.dtype) / 255 - self.mean) / self.deviation)
-
-    def classify(self, normalised: Tensor) -> Tensor:
-        """Return the logits of images that are normalised already."""
-        features = self.stem(normalised)
-        for number in range(1, self.stages + 1):
-            for block in self.get_submodule(f"stage{number}").children():
-                features = block(features)
-        logits: Tensor = self.head(features.mean(dim=(2, 3)))
+        if images.dim() != 4 or tuple(images.shape[1:]) != self.image_shape:
+            expected = ", ".join(map(str, self.image_shape))
+            raise ValueError(f"images have the shape {tuple(images.shape)}: this network takes (batch, {expected}).")
+        logits: Tensor = self.network(self.normalise(images))
         return logits
 
+    def normalise(self, images: Tensor) -> Tensor:
+        """Return images with pixels from 0 to 255 as the network inside takes them."""
+        return (images.to(self.mean.dtype) / 255 - self.mean) / self.deviation
 
-def load(folder: str | Path) -> Model:
-    """Return the folder's network, ready to predict."""
-    manifest = json.loads((Path(folder) / "manifest.json").read_text())
-    model = Model(manifest["network"])
-    loaded = model.load_state_dict(read_weights(Path(folder) / "weights.safetensors"), strict=False)
+
+def load(folder: str | Path, max_macs: float | None = None) -> Model:
+    """Return a bundle's network, ready to predict; of a ladder, the largest that max_macs affords."""
+    folder = Path(folder)
+    if (folder / "ladder.json").is_file():
+        folder = choose_rung(folder, max_macs)
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    source = util.spec_from_file_location("network", folder / "network.py")
+    assert source is not None
+    assert source.loader is not None
+    family = util.module_from_spec(source)
+    source.loader.exec_module(family)
+    network = family.Network(manifest["network"])
+    return fill(network, manifest["network"], read_weights(folder / "weights.safetensors"))
+
+
+def choose_rung(ladder: Path, max_macs: float | None) -> Path:
+    """Return the folder of a ladder's largest bundle within max_macs; of the largest of all without a limit."""
+    rungs = json.loads((ladder / "ladder.json").read_text(encoding="utf-8"))["rungs"]
+    affordable = [rung for rung in rungs if max_macs is None or rung["macs"] <= max_macs]
+    if not affordable:
+        raise ValueError(f"nothing in {ladder} fits {max_macs:.0f} MACs: the smallest has {rungs[0]['macs']} MACs.")
+    return ladder / str(affordable[-1]["folder"])
+
+
+def fill(network: nn.Module, table: dict[str, Any], tensors: dict[str, Tensor]) -> Model:
+    """Load the tensors into the network of a manifest's table; return it ready to predict."""
+    loaded = network.load_state_dict(tensors, strict=False)
     # BatchNorm2d counts its batches in training, which a served network has no use for.
     missing = [name for name in loaded.missing_keys if not name.endswith("num_batches_tracked")]
     if missing or loaded.unexpected_keys:
-        raise ValueError(f"{folder}: the weights do not fit the manifest: {missing + loaded.unexpected_keys}")
-    return model.eval()
+        raise ValueError(f"the weights do not fit the network: {missing + loaded.unexpected_keys}")
+    return Model(network, table).eval()
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

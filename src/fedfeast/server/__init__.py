@@ -1,0 +1,1 @@
+"""The model server: a trained run's networks over HTTP, and a page for people."""

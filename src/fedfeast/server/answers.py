@@ -1,0 +1,177 @@
+"""What the server answers, as it stands in its OpenAPI description."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from fedfeast.server.offer import NothingFits
+from fedfeast.server.states import State
+from fedfeast.server.watched_run import WatchedRun
+
+
+class Problem(BaseModel):
+    """Why there is no answer, in one sentence."""
+
+    detail: str
+
+
+class NoVariant(Problem):
+    """No variant is within the limits."""
+
+    least_macs: int
+    least_parameters: int
+
+    @classmethod
+    def of(cls, error: NothingFits) -> "NoVariant":
+        """Say what the least budget is."""
+        return cls(detail=str(error), least_macs=error.least_macs, least_parameters=error.least_parameters)
+
+
+class Health(BaseModel):
+    """The server is up."""
+
+    status: Literal["ok"] = "ok"
+    version: str
+
+
+class Images(BaseModel):
+    """What the run's networks take, and how many classes they tell apart."""
+
+    channels: int
+    side: int
+    classes: int
+
+
+class RunState(BaseModel):
+    """A run: what it is, and how far it has come."""
+
+    name: str
+    runs: list[str]  # all that this server shows
+    recipe: str
+    method: str
+    data: str
+    images: Images
+    state: State
+    note: str
+    finished_rounds: int
+    total_rounds: int
+    seconds: float  # of training so far
+    remaining_seconds: float | None
+    served_round: int | None  # whose weights are on offer
+    validation_score: float | None  # of that round: mean accuracy over clients
+    population_score: float | None  # the same on the test set, once it is measured
+    clients: int | None
+    served_share: float | None
+
+
+class Round(BaseModel):
+    """A finished round."""
+
+    round: int
+    losses: dict[str, float]
+    validation_score: float | None
+    clients: int
+    payload_parameters: int
+    seconds: float
+
+
+class History(BaseModel):
+    """The rounds after a given one."""
+
+    run: str
+    rounds: list[Round]
+
+
+class Variant(BaseModel):
+    """A network on offer."""
+
+    id: str
+    name: str
+    macs: int
+    parameters: int
+    test_accuracy: float | None
+    latency_ms: float | None  # where fedfeast latency measured it on this machine
+    clients: int | None  # whose budget it is the largest within
+    onnx: str
+    safetensors: str
+
+
+class Anchor(BaseModel):
+    """A published point: test accuracy in percent at an inference cost."""
+
+    macs: float
+    accuracy: float
+
+
+class Variants(BaseModel):
+    """All networks on offer, least MACs first."""
+
+    run: str
+    data: str
+    served_round: int | None
+    variants: list[Variant]
+    anchors: list[Anchor]
+
+
+class Choice(BaseModel):
+    """The largest variant that a device affords."""
+
+    run: str
+    variant: Variant
+
+
+class Fleet(BaseModel):
+    """The clients' budgets, counted in bins."""
+
+    run: str
+    clients: int
+    served: int | None
+    median_macs: float
+    edges_macs: list[float]
+    counts: list[int]
+
+
+class ClassScore(BaseModel):
+    """How likely a class is, from 0 to 1."""
+
+    name: str
+    probability: float
+
+
+class Prediction(BaseModel):
+    """What one variant sees in an image, the likeliest classes first."""
+
+    id: str
+    classes: list[ClassScore]
+    milliseconds: float  # of one inference on this machine, one thread
+
+
+def describe_run(run: WatchedRun, runs: list[str]) -> RunState:
+    """Return what is known of a run."""
+    recipe, seen = run.run.recipe, run.seen
+    facts = recipe.data.facts
+    rounds = len(seen.rows)
+    seconds = sum(row["seconds"] for row in seen.rows)
+    training = seen.state == "training" and rounds > 0
+    summary: dict[str, Any] = seen.summary or {}
+    served = seen.offer.round if seen.offer is not None else None
+    fleet = seen.fleet
+    return RunState(
+        name=run.name,
+        runs=runs,
+        recipe=recipe.name,
+        method=recipe.method_name,
+        data=recipe.data.name,
+        images=Images(channels=facts.channels, side=facts.side, classes=facts.classes),
+        state=seen.state,
+        note=seen.note,
+        finished_rounds=rounds,
+        total_rounds=run.total_rounds,
+        seconds=round(seconds, 2),
+        remaining_seconds=round(seconds / rounds * (run.total_rounds - rounds), 1) if training else None,
+        served_round=served,
+        validation_score=next((row["validation_score"] for row in seen.rows if row["round"] == served), None),
+        population_score=summary.get("population_score"),
+        clients=fleet["clients"] if fleet is not None else None,
+        served_share=fleet["served"] / fleet["clients"] if fleet is not None and fleet["served"] is not None else None,
+    )

@@ -1,0 +1,276 @@
+"""The server's application: its routes over a collection of runs."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Annotated, Any, TypeVar
+
+import anyio
+from fastapi import FastAPI, HTTPException, Path, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+
+from fedfeast.errors import InvalidInput
+from fedfeast.server.answers import (
+    Choice,
+    ClassScore,
+    Fleet,
+    Health,
+    History,
+    NoVariant,
+    Prediction,
+    Problem,
+    RunState,
+    Variant,
+    Variants,
+    describe_run,
+)
+from fedfeast.server.collection import Collection
+from fedfeast.server.counters import CONTENT_TYPE, Counters, Labels, resident_bytes
+from fedfeast.server.guard import Guard
+from fedfeast.server.model_files import send_model
+from fedfeast.server.offer import DamagedBundle, Kind, NothingFits, Offer
+from fedfeast.server.page_files import add_page
+from fedfeast.server.predictions import Predictor, read_image
+from fedfeast.server.watched_run import WatchedRun
+from fedfeast.serving.choice import Limits
+
+Result = TypeVar("Result")
+RunQuery = Annotated[str | None, Query(description="A run by its name; the first one without it.", max_length=255)]
+Budget = Annotated[float | None, Query(gt=0, allow_inf_nan=False)]
+Id = Annotated[str, Path(pattern=r"^[0-9]{1,20}-[0-9a-f]{8}$", description="A variant's id, from /api/variants.")]
+PROBLEMS: dict[int, str] = {
+    400: "The request makes no sense.",
+    401: "The token is missing or wrong.",
+    404: "There is no such run or variant.",
+    408: "The body took too long.",
+    409: "The kept bundle is damaged, or the network cannot be built.",
+    413: "The body is too large.",
+    416: "The range lies outside the file.",
+    422: "A value is out of range.",
+}
+IMAGE = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+# Threads that build and measure; waiting for them keeps nobody else from an answer.
+WORKERS = 4
+
+
+def build_app(collection: Collection, token: str | None = None) -> FastAPI:
+    """Return the application; it watches its runs while it is up."""
+    counters = Counters()
+
+    @asynccontextmanager
+    async def watch(app: FastAPI) -> AsyncIterator[None]:
+        with collection:
+            yield
+
+    app = FastAPI(
+        title="fedfeast",
+        summary="The networks of a federated run, each device the largest it affords.",
+        version=version("fedfeast"),
+        docs_url=None,  # FastAPI's own pages load scripts from elsewhere; ours is at /docs
+        redoc_url=None,
+        lifespan=watch,
+    )
+    app.add_middleware(Guard, counters=counters, token=token)
+    app.add_exception_handler(RequestValidationError, _say_what_is_wrong)
+    app.add_exception_handler(NothingFits, _say_the_least)
+    app.add_exception_handler(DamagedBundle, _say_conflict)
+    _add_runs(app, collection)
+    _add_models(app, collection, shared=token is None)
+    _add_operation(app, collection, counters)
+    add_page(app)
+    return app
+
+
+def _add_runs(app: FastAPI, collection: Collection) -> None:
+    """Add what tells of runs; every answer is what was seen last."""
+
+    @app.get("/api/run", tags=["runs"], responses=_problems(401, 404, 422))
+    async def run(run: RunQuery = None) -> RunState:
+        """Tell a run's state and progress."""
+        return describe_run(_find(collection, run), list(collection.runs))
+
+    @app.get("/api/history", tags=["runs"], responses=_problems(401, 404, 422))
+    async def history(
+        run: RunQuery = None,
+        after: Annotated[int, Query(ge=0, le=10**9, description="Only rounds after this one.")] = 0,
+    ) -> History:
+        """Tell the finished rounds: losses by role and validation scores."""
+        found = _find(collection, run)
+        rows = [row for row in found.seen.rows if row["round"] > after]
+        return History.model_validate({"run": found.name, "rounds": rows})
+
+    @app.get("/api/fleet", tags=["runs"], responses=_problems(401, 404, 422))
+    async def fleet(run: RunQuery = None) -> Fleet:
+        """Tell the clients' budgets as a histogram, and how many of them any variant serves."""
+        found = _find(collection, run)
+        if found.seen.fleet is None:
+            raise HTTPException(404, f"{found.name} has no clients yet: its training has not begun.")
+        return Fleet.model_validate({"run": found.name, **found.seen.fleet})
+
+    @app.get("/api/variants", tags=["models"], responses=_problems(401, 404, 422))
+    async def variants(run: RunQuery = None) -> Variants:
+        """List the networks on offer, least MACs first."""
+        found = _find(collection, run)
+        offer = found.seen.offer
+        return Variants.model_validate(
+            {
+                "run": found.name,
+                "data": found.run.recipe.data.name,
+                "served_round": offer.round if offer is not None else None,
+                "variants": found.seen.variants,
+                "anchors": found.anchors,
+            }
+        )
+
+
+def _add_models(app: FastAPI, collection: Collection, shared: bool) -> None:
+    """Add what chooses, hands out and runs networks."""
+    workers, predictor = anyio.CapacityLimiter(WORKERS), Predictor()
+
+    async def in_thread(work: Callable[[], Result]) -> Result:
+        return await anyio.to_thread.run_sync(work, limiter=workers)
+
+    @app.get(
+        "/api/choose", tags=["models"], responses={**_problems(400, 401, 422), 404: {"model": NoVariant | Problem}}
+    )
+    async def choose(
+        run: RunQuery = None, max_macs: Budget = None, max_params: Budget = None, max_latency_ms: Budget = None
+    ) -> Choice:
+        """Choose the largest network within every given limit; latency is that of this machine."""
+        if max_macs is None and max_params is None and max_latency_ms is None:
+            raise HTTPException(400, "no limit was given: say max_macs, max_params or max_latency_ms.")
+        found, limits = _find(collection, run), Limits(max_macs, max_params, max_latency_ms)
+        seen = found.seen  # which may be another one before a latency is measured
+        offer = seen.offer
+        if offer is None:
+            raise HTTPException(404, f"{found.name} has no model yet: {seen.note}")
+        chosen = offer.choose(limits) if max_latency_ms is None else await in_thread(lambda: offer.choose(limits))
+        variant = next(one for one in seen.variants if one["id"] == chosen)
+        return Choice(run=found.name, variant=Variant.model_validate(variant))
+
+    async def model(request: Request, name: str, kind: Kind) -> Response:
+        offer = _offer_with(collection, name)
+        file = offer.kept_file(name, kind)
+        if file is None:
+            file = await in_thread(lambda: _built(lambda: offer.file(name, kind)))
+        return send_model(file, request.headers, shared)
+
+    file_answers: dict[int | str, dict[str, Any]] = {
+        200: {"description": "The file.", "content": {"application/octet-stream": {}}},
+        206: {"description": "A part of the file.", "content": {"application/octet-stream": {}}},
+        304: {"description": "The client has it already."},
+        **_problems(400, 401, 404, 409, 416, 422),
+    }
+
+    @app.head("/models/{id}.onnx", include_in_schema=False)
+    @app.get("/models/{id}.onnx", tags=["models"], responses=file_answers, response_class=Response)
+    async def onnx(request: Request, id: Id) -> Response:
+        """Hand out a network as ONNX: uint8 pixels in, logits out. Answers HEAD and ranges, too."""
+        return await model(request, id, "onnx")
+
+    @app.head("/models/{id}.safetensors", include_in_schema=False)
+    @app.get("/models/{id}.safetensors", tags=["models"], responses=file_answers, response_class=Response)
+    async def safetensors(request: Request, id: Id) -> Response:
+        """Hand out a network's weights as safetensors. Answers HEAD and ranges, too."""
+        return await model(request, id, "safetensors")
+
+    @app.post(
+        "/api/predict/{id}", tags=["models"], responses=_problems(401, 404, 408, 409, 413, 422), openapi_extra=IMAGE
+    )
+    async def predict(request: Request, id: Id) -> Prediction:
+        """Run one network on an image file (PNG, JPEG, WebP, BMP or GIF) of exactly the run's size."""
+        offer, body = _offer_with(collection, id), await request.body()
+        channels, side, _ = offer.image_shape
+        image = await in_thread(lambda: _readable(lambda: read_image(body, channels, side)))
+        classes, milliseconds = await in_thread(lambda: _built(lambda: predictor.predict(offer, id, image)))
+        scores = [ClassScore(name=name, probability=probability) for name, probability in classes]
+        return Prediction(id=id, classes=scores, milliseconds=milliseconds)
+
+
+def _add_operation(app: FastAPI, collection: Collection, counters: Counters) -> None:
+    """Add what those who run the server look at."""
+
+    @app.get("/healthz", tags=["operation"])
+    async def healthz() -> Health:
+        """Say that the server is up."""
+        return Health(version=version("fedfeast"))
+
+    @app.get(
+        "/metrics",
+        tags=["operation"],
+        response_class=Response,
+        responses={200: {"description": "Prometheus's text format.", "content": {"text/plain": {}}}, **_problems(401)},
+    )
+    async def metrics() -> Response:
+        """Tell what was counted, for Prometheus."""
+        runs = collection.runs.values()
+        rounds: dict[Labels, float] = {(("run", run.name),): len(run.seen.rows) for run in runs}
+        variants: dict[Labels, float] = {(("run", run.name),): len(run.seen.variants) for run in runs}
+        gauges: dict[str, tuple[str, dict[Labels, float]]] = {
+            "fedfeast_run_finished_rounds": ("Finished rounds of a run.", rounds),
+            "fedfeast_run_variants": ("Networks on offer.", variants),
+        }
+        if (memory := resident_bytes()) is not None:
+            gauges["process_resident_memory_bytes"] = ("Resident memory size in bytes.", {(): memory})
+        return Response(counters.text(gauges), media_type=CONTENT_TYPE)
+
+
+def _find(collection: Collection, name: str | None) -> WatchedRun:
+    found = collection.find(name)
+    if found is None:
+        raise HTTPException(404, f"there is no run {_short(name or '')}: this server has {', '.join(collection.runs)}.")
+    return found
+
+
+def _offer_with(collection: Collection, name: str) -> Offer:
+    offer = collection.offer_of(name)
+    if offer is None:
+        raise HTTPException(404, f"there is no variant {_short(name)}: /api/variants lists those on offer.")
+    return offer
+
+
+def _built(work: Callable[[], Result]) -> Result:
+    """Do what may fail because a network cannot be built, e.g. where its data are gone."""
+    try:
+        return work()
+    except DamagedBundle:
+        raise
+    except InvalidInput as error:
+        raise HTTPException(409, str(error)) from error
+
+
+def _readable(work: Callable[[], Result]) -> Result:
+    try:
+        return work()
+    except InvalidInput as error:
+        raise HTTPException(422, str(error)) from error
+
+
+def _problems(*codes: int) -> dict[int | str, dict[str, Any]]:
+    return {code: {"model": Problem, "description": PROBLEMS[code]} for code in codes}
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:60]}...")
+
+
+async def _say_what_is_wrong(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    name, given = first["loc"][-1], first.get("input")
+    return JSONResponse({"detail": f"{name} = {_short(str(given))}: {first['msg']}."}, 422)
+
+
+async def _say_the_least(request: Request, error: Exception) -> Response:
+    assert isinstance(error, NothingFits)
+    return JSONResponse(NoVariant.of(error).model_dump(), 404)
+
+
+async def _say_conflict(request: Request, error: Exception) -> Response:
+    return JSONResponse({"detail": str(error)}, 409)

@@ -1,0 +1,55 @@
+"""The runs that a server shows, looked at by one thread."""
+
+import threading
+from collections.abc import Sequence
+from itertools import chain, count
+from pathlib import Path
+
+from fedfeast.errors import InvalidInput
+from fedfeast.server.offer import Offer
+from fedfeast.server.watched_run import WatchedRun
+
+# Choice: a round of the smallest recipe takes half a second; nobody sees a faster change.
+LOOK_EVERY_SECONDS = 1.0
+
+
+class Collection:
+    """Runs by name, in the order they were given."""
+
+    def __init__(self, folders: Sequence[Path | str]) -> None:
+        if not folders:
+            raise InvalidInput("no run was given: name at least one run's folder.")
+        self.runs: dict[str, WatchedRun] = {}
+        for folder in map(Path, folders):
+            name = self._free_name(folder.resolve().name)
+            self.runs[name] = WatchedRun(folder, name)
+        self._stopping = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="fedfeast-watch", daemon=True)
+
+    def __enter__(self) -> "Collection":
+        self._watcher.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._watcher.join()
+
+    def find(self, name: str | None) -> WatchedRun | None:
+        """Return a run by its name; the first one where none is named."""
+        return next(iter(self.runs.values())) if name is None else self.runs.get(name)
+
+    def offer_of(self, variant: str) -> Offer | None:
+        """Return the offer that has a variant, of whichever run."""
+        return next((offer for run in self.runs.values() if (offer := run.offer_of(variant)) is not None), None)
+
+    def _watch(self) -> None:
+        while not self._stopping.wait(LOOK_EVERY_SECONDS):
+            for run in self.runs.values():
+                try:
+                    run.refresh()
+                except (OSError, ValueError) as error:  # a folder that is being moved or was damaged
+                    run.complain(str(error))
+
+    def _free_name(self, wanted: str) -> str:
+        numbered = (f"{wanted}-{number}" for number in count(2))
+        return next(name for name in chain([wanted], numbered) if name not in self.runs)

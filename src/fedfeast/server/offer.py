@@ -1,0 +1,145 @@
+"""What a run offers at one moment: its variants with the weights of one round, and their files."""
+
+import hashlib
+import json
+import os
+import re
+import threading
+from contextlib import nullcontext
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+from fedfeast.errors import InvalidInput
+from fedfeast.federation import OperatingPoint
+from fedfeast.serving.bundle import read_bundle
+from fedfeast.serving.choice import Limits, choose_point
+from fedfeast.serving.exporting import FILES
+from fedfeast.serving.latency import device_name
+from fedfeast.serving.shelf import Shelf
+
+Kind = Literal["onnx", "safetensors"]
+NAMES: dict[Kind, str] = {"onnx": FILES["onnx"], "safetensors": "weights.safetensors"}
+
+
+class NothingFits(InvalidInput):
+    """No variant is within the limits; the least that any has is named."""
+
+    def __init__(self, sentence: str, least_macs: int, least_parameters: int) -> None:
+        super().__init__(sentence)
+        self.least_macs, self.least_parameters = least_macs, least_parameters
+
+
+class DamagedBundle(InvalidInput):
+    """A kept bundle does not match its manifest."""
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A file of a variant that matched the hash in its bundle's manifest when it was last looked at."""
+
+    path: Path
+    sha256: str
+    download_name: str
+    stat: os.stat_result
+
+    def is_unchanged(self) -> bool:
+        """Return whether the file is still the one that was checked."""
+        try:
+            now = self.path.stat()
+        except OSError:
+            return False
+        return (now.st_mtime_ns, now.st_size, now.st_ino) == (
+            self.stat.st_mtime_ns,
+            self.stat.st_size,
+            self.stat.st_ino,
+        )
+
+
+class Offer:
+    """A run's variants, least MACs first, with the weights of its best round."""
+
+    def __init__(self, shelf: Shelf, run_name: str, recorded_latency: Path) -> None:
+        self.shelf, self._run_name = shelf, run_name
+        self.by_id = {variant_id(shelf, point): point for point in shelf.points}
+        self.latencies = read_latencies(recorded_latency, shelf)
+        self._checked: dict[tuple[str, Kind], ModelFile] = {}
+        self._measuring = threading.Lock()
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """What the networks take: channels, height, width."""
+        facts = self.shelf.data_facts
+        return facts.channels, facts.side, facts.side
+
+    @property
+    def round(self) -> int:
+        """The round whose weights are on offer."""
+        return int(self.shelf.facts["best_round"])
+
+    def choose(self, limits: Limits) -> str:
+        """Return the id of the largest variant within the limits; latencies not yet known are measured."""
+        points = self.shelf.points
+        # Two measurements at once would disturb each other.
+        guard = self._measuring if limits.max_latency_ms is not None else nullcontext()
+        try:
+            with guard:
+                chosen = choose_point(points, limits, self._latency_ms)
+        except InvalidInput as error:
+            least_macs, least_parameters = points[0].macs, min(point.parameters for point in points)
+            too_slow = any(limits.admit(point.macs, point.parameters) for point in points)
+            sentence = f"the least needs {least_macs} MACs, the smallest {least_parameters} parameters."
+            told = str(error) if too_slow else f"no variant fits {limits}: {sentence}"
+            raise NothingFits(told, least_macs, least_parameters) from error
+        return next(name for name, point in self.by_id.items() if point == chosen)
+
+    def kept_file(self, name: str, kind: Kind) -> ModelFile | None:
+        """Return a file that was checked before and has not changed since; None where that would take time."""
+        file = self._checked.get((name, kind))
+        return file if file is not None and file.is_unchanged() else None
+
+    def file(self, name: str, kind: Kind) -> ModelFile:
+        """Return a variant's file, its bundle built on first use and checked."""
+        point = self.by_id[name]
+        folder, manifest = self.bundle(name)
+        run = re.sub(r"[^A-Za-z0-9._-]+", "-", self._run_name).strip("-.") or "run"
+        path = folder / NAMES[kind]
+        file = ModelFile(path, manifest["sha256"][NAMES[kind]], f"{run}-{point.name}.{kind}", path.stat())
+        self._checked[name, kind] = file
+        return file
+
+    def bundle(self, name: str) -> tuple[Path, dict[str, Any]]:
+        """Return a variant's bundle, built on first use, and its manifest, all hashes checked."""
+        folder = self.shelf.bundle(self.by_id[name])
+        try:
+            return folder, read_bundle(folder)
+        except InvalidInput as error:
+            reason = str(error).rpartition(":")[0]
+            raise DamagedBundle(f"{reason}: delete the folder {folder.name}, and it is built again.") from error
+
+    def _latency_ms(self, point: OperatingPoint) -> float:
+        position = self.shelf.points.index(point)
+        if position in self.latencies:
+            return self.latencies[position]
+        return self.shelf.latency(point).median_ms
+
+
+def variant_id(shelf: Shelf, point: OperatingPoint) -> str:
+    """Return a name that stands for these weights in this architecture, written by this version, and no other."""
+    content = f"{shelf.facts['weights_sha256']} {point.architecture!r} {shelf.folder.name} {version('fedfeast')}"
+    return f"{point.macs}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
+
+
+def read_latencies(path: Path, shelf: Shelf) -> dict[int, float]:
+    """Return the medians of latency.json by position, where it was measured on this device for these points."""
+    try:
+        content = json.loads(path.read_text())
+        rows = [(str(row["name"]), int(row["macs"]), float(row["median_ms"])) for row in content["points"]]
+        measured_here = content["device"] == device_name()
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    names = [(point.name, point.macs) for point in shelf.points]
+    if not measured_here or [row[:2] for row in rows] != names:
+        return {}
+    return {position: row[2] for position, row in enumerate(rows)}

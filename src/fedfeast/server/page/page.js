@@ -1,0 +1,625 @@
+/* The page: asks the API again and again, and shows what it says. */
+import { Pad } from "./drawing.js";
+
+const at = (id) => document.getElementById(id);
+const percent = (share, digits = 2) => `${(100 * share).toFixed(digits)} %`;
+const count = (value) => value.toLocaleString("en");
+const LIVE = new Set(["waiting", "training", "evaluating", "stopped"]);
+const MOST_TRIED = 8; // models that look at an image
+const MOST_DOTTED = 12; // models that the fleet's chart marks
+const SLIDER_STEPS = 600;
+
+const UNITS = {
+  macs: { name: "MACs", unit: "MACs", key: "macs", query: "max_macs", format: "macs", axis: "inference cost (MACs per example, log scale)" },
+  parameters: { name: "Parameters", unit: "parameters", key: "parameters", query: "max_params", format: "macs", axis: "size (parameters, log scale)" },
+  latency: { name: "Latency", unit: "ms", key: "latency_ms", query: "max_latency_ms", format: "milliseconds", axis: "latency of one image on the server's machine (ms, log scale)" },
+};
+
+const page = {
+  run: null, // its name; the first one without it
+  about: null, // /api/run
+  runs: new Map(), // name -> /api/variants
+  fleet: null,
+  rounds: [],
+  unit: "macs",
+  budget: {}, // by unit
+  chosen: null,
+  image: null,
+};
+
+// --- the API ----------------------------------------------------------------------------------------------------------
+class Refused extends Error {
+  constructor(status, content) {
+    super(content.detail);
+    Object.assign(this, { status, content });
+  }
+}
+class Unreachable extends Error {
+  constructor() {
+    super("The server does not answer; trying again.");
+  }
+}
+const isExpected = (error) => error instanceof Refused || error instanceof Unreachable; // anything else is a mistake of ours
+
+let token = sessionStorage.getItem("fedfeast-token");
+
+async function ask(path, options = {}) {
+  for (;;) {
+    const headers = { ...options.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
+    const answer = await fetch(path, { ...options, headers }).catch(() => { throw new Unreachable(); });
+    if (answer.status === 401) {
+      await askForToken();
+      continue;
+    }
+    if (answer.ok) return answer;
+    throw new Refused(answer.status, await answer.json().catch(() => ({ detail: `the server answered ${answer.status}` })));
+  }
+}
+const get = async (name, query = {}) => {
+  const given = Object.entries({ run: page.run, ...query }).filter(([, value]) => value !== null && value !== undefined);
+  return (await ask(`api/${name}?${new URLSearchParams(given)}`)).json();
+};
+
+let asking = null;
+function askForToken() {
+  asking ??= new Promise((resolve) => {
+    const box = at("token-box");
+    at("token-text").textContent = token ? "That token is not the right one." : "It is kept in this tab alone.";
+    box.addEventListener("close", () => {
+      token = at("token").value;
+      sessionStorage.setItem("fedfeast-token", token);
+      asking = null;
+      resolve();
+    }, { once: true });
+    box.showModal();
+  });
+  return asking;
+}
+
+// --- looking again ----------------------------------------------------------------------------------------------------
+let timer = 0, turn = 0;
+
+async function look() {
+  clearTimeout(timer);
+  const mine = (turn += 1);
+  let wait = 4000;
+  try {
+    const before = page.about, about = await get("run");
+    if (mine !== turn) return;
+    const last = page.rounds.at(-1)?.round ?? 0;
+    if (about.finished_rounds < last) page.rounds = [];
+    if (about.finished_rounds > (page.rounds.at(-1)?.round ?? 0)) {
+      page.rounds.push(...(await get("history", { after: page.rounds.at(-1)?.round ?? 0 })).rounds);
+    }
+    const news = ["name", "served_round", "state", "population_score", "clients"].some((key) => before?.[key] !== about[key]);
+    if (mine !== turn) return;
+    page.about = about;
+    page.run = about.name;
+    if (news) await loadModels(about.runs);
+    if (mine !== turn) return;
+    show(news);
+    if (LIVE.has(about.state)) wait = 1200;
+  } catch (error) {
+    const state = at("state");
+    state.textContent = error instanceof Refused ? "refused" : "unreachable";
+    state.className = "pill unreachable";
+    at("note").textContent = error.message;
+    if (!isExpected(error)) throw error;
+  } finally {
+    if (mine === turn) timer = setTimeout(look, wait);
+  }
+}
+
+async function loadModels(names) {
+  const all = await Promise.all(names.map((run) => get("variants", { run })));
+  page.runs = new Map(all.map((one) => [one.run, one]));
+  page.fleet = page.about.clients === null ? null : await get("fleet");
+}
+
+// --- showing ----------------------------------------------------------------------------------------------------------
+function show(news) {
+  showHead();
+  showTiles();
+  showHistory();
+  if (!news) return;
+  showRuns();
+  showUnits();
+  showTable();
+  showTry();
+  startBudget();
+  showFleet();
+}
+
+const STATES = { waiting: "waiting", training: "training", stopped: "stopped", evaluating: "measuring", unevaluated: "not measured", finished: "finished" };
+
+function showHead() {
+  const { about } = page, state = at("state");
+  state.textContent = STATES[about.state];
+  state.className = `pill ${about.state}`;
+  at("note").textContent = about.note;
+  at("title").textContent = about.name;
+  document.title = `${about.name} · fedfeast`;
+  const clients = about.clients === null ? "" : ` over ${count(about.clients)} clients`;
+  at("lead").textContent = `One elastic network, trained with ${about.method} on ${about.data}${clients}. Each device takes the largest model it affords.`;
+  const going = about.state !== "finished" && about.state !== "unevaluated";
+  at("progress").hidden = !going;
+  const track = at("progress").querySelector(".track");
+  track.setAttribute("aria-valuemax", about.total_rounds);
+  track.setAttribute("aria-valuenow", about.finished_rounds);
+  track.firstElementChild.style.width = `${(100 * about.finished_rounds) / about.total_rounds}%`;
+  const left = about.remaining_seconds === null ? "" : `, about ${duration(about.remaining_seconds)} left`;
+  at("progress-text").textContent = `Round ${count(about.finished_rounds)} of ${count(about.total_rounds)}${left}`;
+  at("live").hidden = about.state !== "training";
+}
+
+function duration(seconds) {
+  if (seconds < 90) return `${Math.round(seconds)} s`;
+  return seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`;
+}
+
+function showRuns() {
+  const nav = at("runs"), { runs, name } = page.about;
+  nav.hidden = runs.length < 2;
+  nav.replaceChildren(...runs.map((run, index) => {
+    const dot = document.createElement("i");
+    dot.style.background = `var(--series-${index % 10})`;
+    return segment([dot, run], run === name, () => {
+      Object.assign(page, { run, about: null, rounds: [], budget: {}, chosen: null });
+      look();
+    });
+  }));
+}
+
+function segment(content, pressed, onPress) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.append(...content);
+  button.setAttribute("aria-pressed", pressed);
+  button.addEventListener("click", onPress);
+  return button;
+}
+
+function showTiles() {
+  const { about } = page, models = page.runs.get(about.name).variants, tiles = [];
+  const measured = models.filter((one) => one.test_accuracy !== null);
+  if (about.population_score !== null) tiles.push([percent(about.population_score), "mean test accuracy over all clients"]);
+  else if (about.validation_score !== null) tiles.push([percent(about.validation_score), "mean validation accuracy over clients"]);
+  if (measured.length) tiles.push([percent(Math.max(...measured.map((one) => one.test_accuracy))), "best model on the test set"]);
+  if (models.length) tiles.push([count(models.length), `models, ${charts.si(models[0].macs)} to ${charts.si(models.at(-1).macs)} MACs`]);
+  if (about.served_share !== null) tiles.push([percent(about.served_share, 0), `of ${count(about.clients)} clients served`]);
+  if (about.served_round !== null) tiles.push([count(about.served_round), "round that is served, the best so far"]);
+  if (about.seconds) tiles.push([duration(about.seconds), "of training"]);
+  at("tiles").replaceChildren(...tiles.map(([value, label]) => {
+    const tile = document.createElement("div"), strong = document.createElement("b"), words = document.createElement("span");
+    tile.className = "tile";
+    strong.textContent = value;
+    words.textContent = label;
+    tile.append(strong, words);
+    return tile;
+  }));
+}
+
+// --- the budget and the choice ----------------------------------------------------------------------------------------
+const models = () => page.runs.get(page.about.name)?.variants ?? [];
+const offered = (unit) => models().filter((one) => one[UNITS[unit].key] !== null);
+
+function showUnits() {
+  const usable = Object.keys(UNITS).filter((unit) => offered(unit).length);
+  if (!usable.includes(page.unit)) page.unit = "macs";
+  at("units").hidden = usable.length < 2;
+  at("units").replaceChildren(...usable.map((unit) => segment([UNITS[unit].name], unit === page.unit, () => {
+    page.unit = unit;
+    showUnits();
+    startBudget();
+    showFleet();
+  })));
+}
+
+function range() {
+  const { key } = UNITS[page.unit];
+  const values = [...page.runs.values()].filter((one) => one.data === page.about.data).flatMap((one) => one.variants.map((variant) => variant[key])).filter((value) => value !== null);
+  return [Math.min(...values) * 0.72, Math.max(...values) * 1.3];
+}
+
+function startBudget() {
+  const some = offered(page.unit).length > 0;
+  at("budget-box").hidden = !some;
+  if (!some) {
+    page.chosen = null;
+    showCurve();
+    showChosen(null);
+    return;
+  }
+  const [low, high] = range(), middle = page.unit === "macs" && page.fleet ? page.fleet.median_macs : Math.sqrt(low * high);
+  setBudget(page.budget[page.unit] ?? Math.min(Math.max(middle, low), high));
+}
+
+function setBudget(value, typed = false) {
+  const [low, high] = range(), { unit, format } = UNITS[page.unit], slider = at("budget");
+  page.budget[page.unit] = value;
+  const place = Math.min(Math.max(Math.log(value / low) / Math.log(high / low), 0), 1);
+  slider.value = Math.round(place * SLIDER_STEPS);
+  slider.style.setProperty("--part", `${100 * place}%`);
+  if (!typed) at("budget-value").value = charts.formats[format](value).replace(" ms", "");
+  at("budget-value").removeAttribute("aria-invalid");
+  at("budget-unit").textContent = unit;
+  showCurve();
+  choose();
+}
+
+let choosing = false, again = false;
+async function choose() {
+  again = true;
+  if (choosing) return;
+  choosing = true;
+  try {
+    while (again) {
+      again = false;
+      await chooseOnce();
+    }
+  } finally {
+    choosing = false;
+  }
+}
+
+async function chooseOnce() {
+  const { query, key } = UNITS[page.unit], budget = page.budget[page.unit];
+  try {
+    refuseTooLittle(key, budget);
+    page.chosen = (await get("choose", { [query]: budget })).variant;
+    showChosen(null);
+  } catch (error) {
+    if (!isExpected(error)) throw error;
+    page.chosen = null;
+    showChosen(error);
+  }
+  showCurve();
+  markChosen();
+}
+
+/* What the server would answer; asking would only make the browser complain of a 404. */
+function refuseTooLittle(key, budget) {
+  const [least, macs, parameters] = [key, "macs", "parameters"].map((one) => Math.min(...models().map((model) => model[one] ?? Infinity)));
+  if (budget >= least) return;
+  const named = { macs: `${charts.si(macs)} MACs`, parameters: `${charts.si(parameters)} parameters`, latency_ms: charts.formats.milliseconds(least) }[key];
+  throw new Refused(404, { detail: `The least that any model needs is ${named}.`, least_macs: macs, least_parameters: parameters });
+}
+
+function showCurve() {
+  const { key, format, axis, unit } = UNITS[page.unit], names = page.about.runs;
+  const lines = names.map((name, index) => {
+    if (page.runs.get(name)?.data !== page.about.data) return { points: [] }; // accuracies on other data say nothing here
+    const points = (page.runs.get(name)?.variants ?? [])
+      .filter((one) => one.test_accuracy !== null && one[key] !== null)
+      .map((one) => [one[key], 100 * one.test_accuracy, 0, `${one.name} MACs`])
+      .sort((one, other) => one[0] - other[0]);
+    return { label: names.length > 1 ? name : "test accuracy", colour: index, points, line: true, thin: name !== page.about.name };
+  }).filter((one) => one.points.length);
+  if (!lines.length) {
+    const why = models().length ? "The models can be had already; their test accuracies are measured when training ends." : page.about.note;
+    return charts.draw(at("curve"), { empty: why, x: {}, y: {} });
+  }
+  const anchors = page.unit === "macs" ? page.runs.get(page.about.name).anchors : [];
+  if (anchors.length) {
+    lines.push({ label: "the paper's FEAST", colour: "ink", points: anchors.map((one) => [one.macs, one.accuracy]), line: false, mark: "diamond" });
+  }
+  const [min, max] = range(), { chosen } = page;
+  const budget = models().length && { x: page.budget[page.unit] ?? min, at: chosen?.[key], y: chosen && chosen.test_accuracy !== null ? 100 * chosen.test_accuracy : null };
+  charts.draw(at("curve"), {
+    kind: "xy", x: { label: axis, scale: "log", format, min, max, unit }, y: { label: "test accuracy (%)", format: "percent", span: 10, ceiling: 100.5 },
+    series: lines, legend: lines.length > 1, budget, anchors: anchors.map((one) => one.macs), onDrawn: placeSlider,
+  });
+}
+
+/* The slider lies under the chart's own axis: its thumb is where the budget is. */
+function placeSlider(drawn) {
+  const thumb = 24, slider = at("budget");
+  slider.style.marginLeft = `${drawn.left - thumb / 2}px`;
+  slider.style.width = `${drawn.right - drawn.left + thumb}px`;
+}
+
+function element(name, className, ...content) {
+  const node = document.createElement(name);
+  if (className) node.className = className;
+  node.append(...content);
+  return node;
+}
+
+function showChosen(problem) {
+  const { chosen, about } = page, card = at("chosen");
+  if (!chosen) {
+    const words = problem ? problem.message : models().length ? "" : about.note;
+    const title = problem?.content?.least_macs ? "Nothing fits" : "No model yet";
+    card.replaceChildren(element("p", "eyebrow", "This device gets"), element("p", "big", title), element("p", "sub", words));
+    if (problem?.content?.least_macs && page.unit !== "latency") {
+      const { unit } = UNITS[page.unit], least = page.unit === "macs" ? problem.content.least_macs : problem.content.least_parameters;
+      const button = element("button", "button", `Take the least: ${charts.si(least)} ${unit}`);
+      button.type = "button";
+      button.addEventListener("click", () => setBudget(least));
+      card.append(button);
+    }
+    at("budget").setAttribute("aria-valuetext", words);
+    return;
+  }
+  const facts = [["Cost", `${count(chosen.macs)} MACs`], ["Size", `${count(chosen.parameters)} parameters`]];
+  if (chosen.latency_ms !== null) facts.push(["Latency here", charts.formats.milliseconds(chosen.latency_ms)]);
+  if (chosen.clients !== null) facts.push(["Clients it serves", `${count(chosen.clients)} of ${count(about.clients)}`]);
+  facts.push(["Round", count(about.served_round)]);
+  const list = element("dl", "", ...facts.flatMap(([name, value]) => [element("dt", "", name), element("dd", "", value)]));
+  const big = chosen.test_accuracy === null
+    ? [element("p", "big", chosen.name, " ", element("small", "", "MACs"))]
+    : [element("p", "big", percent(chosen.test_accuracy), " ", element("small", "", "test accuracy"))];
+  const buttons = element("div", "buttons", download(chosen.id, "onnx", "↓ ONNX", true), download(chosen.id, "safetensors", "↓ safetensors", false));
+  card.replaceChildren(element("p", "eyebrow", `This device gets the ${chosen.name} model`), ...big, list, buttons, command(chosen.id));
+  const { unit, format } = UNITS[page.unit], budget = charts.formats[format](page.budget[page.unit]).replace(" ms", "");
+  const accuracy = chosen.test_accuracy === null ? "" : `, ${percent(chosen.test_accuracy)}`;
+  at("budget").setAttribute("aria-valuetext", `${budget} ${unit}: the ${chosen.name} model${accuracy}`);
+}
+
+function download(id, kind, label, primary) {
+  const link = element("a", primary ? "button primary" : "button", label);
+  link.href = `models/${id}.${kind}`;
+  link.download = "";
+  link.title = `Download the ${kind} file`;
+  link.dataset.kind = kind;
+  if (token) link.addEventListener("click", (event) => { event.preventDefault(); save(link.href); });
+  return link;
+}
+
+/* A link cannot carry a token, so that the file is fetched here and handed over. */
+async function save(address) {
+  const answer = await ask(address), name = /filename="?([^";]+)/.exec(answer.headers.get("content-disposition") ?? "");
+  const link = element("a");
+  link.href = URL.createObjectURL(await answer.blob());
+  link.download = name ? name[1] : "";
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
+
+function command(id) {
+  const address = new URL(`models/${id}.onnx`, document.baseURI).href;
+  const words = `curl -fOJ ${token ? '-H "Authorization: Bearer $TOKEN" ' : ""}${address}`;
+  const button = element("button", "", "Copy"), code = element("code", "", words);
+  button.type = "button";
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(words);
+      button.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(code);
+      button.textContent = "Press Ctrl+C";
+    }
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  });
+  return element("div", "command", code, button);
+}
+
+at("budget").addEventListener("input", () => {
+  const [low, high] = range();
+  setBudget(low * (high / low) ** (at("budget").value / SLIDER_STEPS));
+});
+at("budget-value").addEventListener("input", () => {
+  const match = /^\s*([0-9.]+(?:e[0-9]+)?)\s*([kmg]?)\s*$/i.exec(at("budget-value").value.replaceAll(",", ""));
+  const value = match ? Number(match[1]) * { "": 1, k: 1e3, m: 1e6, g: 1e9 }[match[2].toLowerCase()] : NaN;
+  if (Number.isFinite(value) && value > 0) setBudget(value, true);
+  else at("budget-value").setAttribute("aria-invalid", "true");
+});
+at("curve").addEventListener("pointerdown", (event) => {
+  const scale = at("curve").chartScale;
+  if (!scale || event.button) return;
+  const area = at("curve").querySelector("svg").getBoundingClientRect();
+  const place = Math.min(Math.max(event.clientX - area.left, scale.left), scale.right);
+  setBudget(scale.x.back(place));
+});
+
+// --- fleet, history, table --------------------------------------------------------------------------------------------
+function showFleet() {
+  const { fleet } = page;
+  if (!fleet) {
+    at("fleet-text").textContent = "";
+    return charts.draw(at("fleet"), { empty: "The clients are known as soon as training begins.", x: {}, y: {} });
+  }
+  const least = models()[0]?.macs ?? null;
+  const bars = fleet.counts.map((value, index) => {
+    const [from, to] = [fleet.edges_macs[index], fleet.edges_macs[index + 1]];
+    return { from, to, value, muted: least !== null && Math.sqrt(from * to) < least };
+  });
+  const served = fleet.served === null ? "" : `: ${count(fleet.served)} (${percent(fleet.served / fleet.clients, 0)}) afford at least the smallest model`;
+  at("fleet-text").textContent = `Budgets of ${count(fleet.clients)} clients${served}.${models().length > MOST_DOTTED ? " Dotted: the smallest and the largest model." : models().length ? " Dotted: the models." : ""}`;
+  charts.draw(at("fleet"), {
+    kind: "xy", height: innerWidth < 992 ? 260 : 424, x: { label: "client's budget (MACs per example, log scale)", scale: "log", format: "macs", unit: "MACs", min: fleet.edges_macs[0], max: fleet.edges_macs.at(-1) },
+    y: { label: "clients", format: "count", whole: true }, bars, barName: "clients", series: [],
+    anchors: models().filter((_, place, all) => all.length <= MOST_DOTTED || place === 0 || place === all.length - 1).map((one) => one.macs), about: at("fleet-text").textContent,
+  });
+}
+
+function showHistory() {
+  const { rounds, about } = page, x = { label: "round", format: "count", unit: "", min: 0, max: Math.max(about.total_rounds, 1), whole: true };
+  const validated = rounds.filter((row) => row.validation_score !== null).map((row) => [row.round, 100 * row.validation_score]);
+  const best = rounds.find((row) => row.round === about.served_round);
+  at("history-text").textContent = best && best.validation_score !== null
+    ? `Best validation score so far: ${percent(best.validation_score)} in round ${count(best.round)}.`
+    : "";
+  if (!rounds.length) {
+    charts.draw(at("score"), { empty: "The first round is not finished yet.", x: {}, y: {} });
+    return at("loss").replaceChildren();
+  }
+  charts.draw(at("score"), validated.length ? {
+    kind: "xy", height: 190, x: { ...x, label: "round" }, y: { label: "validation (%)", format: "percent", span: 10, ceiling: 100.5 },
+    series: [{ label: "mean validation accuracy over clients", colour: 0, points: validated }],
+  } : { empty: "No round is validated yet.", x: {}, y: {} });
+  const roles = [...new Set(rounds.flatMap((row) => Object.keys(row.losses)))].sort();
+  charts.draw(at("loss"), {
+    kind: "xy", height: 210, x, y: { label: "training loss", format: "number", floor: 0 },
+    series: roles.map((role, index) => ({
+      label: `${role} loss`, colour: index + 1, thin: true, mark: "none",
+      points: rounds.filter((row) => role in row.losses).map((row) => [row.round, row.losses[role]]),
+    })),
+  });
+}
+
+function showTable() {
+  const rows = models(), measured = rows.some((one) => one.latency_ms !== null);
+  const header = ["model", "MACs", "parameters", "test accuracy", ...(measured ? ["latency here"] : []), "clients it serves", "files"];
+  at("variants").tHead.replaceChildren(element("tr", "", ...header.map((name) => element("th", "", name))));
+  at("variants").tBodies[0].replaceChildren(...rows.map((one) => {
+    const files = ["onnx", "safetensors"].flatMap((kind) => {
+      const link = download(one.id, kind, kind, false);
+      link.className = "";
+      return [link, " "];
+    });
+    const clients = one.clients === null ? "–" : count(one.clients);
+    const cells = [one.name, count(one.macs), count(one.parameters), one.test_accuracy === null ? "–" : percent(one.test_accuracy)];
+    if (measured) cells.push(one.latency_ms === null ? "–" : charts.formats.milliseconds(one.latency_ms));
+    const row = element("tr", "", ...[...cells, clients].map((cell) => element("td", "", cell)), element("td", "", ...files));
+    row.dataset.id = one.id;
+    return row;
+  }));
+  if (!rows.length) at("variants").tBodies[0].replaceChildren(element("tr", "", element("td", "", "none yet")));
+}
+
+function markChosen() {
+  for (const row of document.querySelectorAll("tr[data-id]")) row.classList.toggle("is-chosen", row.dataset.id === page.chosen?.id);
+}
+
+// --- try it -----------------------------------------------------------------------------------------------------------
+let pad = null;
+
+function showTry() {
+  const { channels, side, classes } = page.about.images, draws = channels === 1 && side === 8 && classes === 10;
+  at("try").hidden = !models().length;
+  at("pad").hidden = !draws;
+  at("try-text").textContent = draws
+    ? "Draw a digit, large and in one place: every model looks at it."
+    : `Give an image of ${side} x ${side} pixels: ${tried().length} models from the smallest to the largest look at it, each built when it is first asked.`;
+  if (draws && !pad) {
+    pad = new Pad(at("drawing"), at("seen"), async (inked) => {
+      page.image = inked ? pad : null;
+      predict();
+    });
+    at("clear").addEventListener("click", () => pad.clear());
+  }
+  at("answers").tBodies[0].replaceChildren(...tried().map((one) => {
+    const bar = element("i"), words = element("span");
+    const row = element("tr", "", element("td", "", one.name), element("td", "", "–"),
+      element("td", "", element("div", "sure", element("div", "", bar), words)), element("td", "", "–"));
+    row.dataset.id = one.id;
+    return row;
+  }));
+  predict();
+}
+
+function tried() {
+  const all = models(), most = Math.min(MOST_TRIED, all.length);
+  return Array.from({ length: most }, (_, place) => all[Math.round((place * (all.length - 1)) / Math.max(1, most - 1))]);
+}
+
+let predicting = false, predictAgain = false;
+async function predict() {
+  predictAgain = true;
+  if (predicting) return;
+  predicting = true;
+  try {
+    while (predictAgain) {
+      predictAgain = false;
+      await predictOnce([...at("answers").tBodies[0].rows]);
+    }
+  } finally {
+    predicting = false;
+  }
+}
+
+async function predictOnce(rows) {
+  if (!page.image) {
+    rows.forEach((row) => showAnswer(row, null));
+    return;
+  }
+  const body = page.image instanceof Blob ? page.image : await page.image.blob();
+  try {
+    for (const row of rows) {
+      if (predictAgain) return; // the drawing has gone on
+      showAnswer(row, await (await ask(`api/predict/${row.dataset.id}`, { method: "POST", body })).json());
+      showProblem(null);
+    }
+  } catch (error) {
+    if (!isExpected(error)) throw error;
+    showProblem(error);
+  }
+}
+
+function showAnswer(row, answer) {
+  const [, sees, sure, time] = row.cells, best = answer?.classes[0];
+  sees.textContent = best ? best.name : "–";
+  sure.querySelector("i").style.width = best ? `${100 * best.probability}%` : "0";
+  sure.querySelector("span").textContent = best ? percent(best.probability, 0) : "";
+  time.textContent = answer ? charts.formats.milliseconds(answer.milliseconds) : "–";
+}
+
+function showProblem(error) {
+  const { side } = page.about.images, words = at("drop-problem"), fit = at("fit");
+  words.hidden = !error;
+  words.textContent = error?.message ?? "";
+  fit.hidden = !(error?.status === 422 && page.image instanceof Blob && page.image.type.startsWith("image/"));
+  fit.textContent = `Scale it to ${side} x ${side}`;
+}
+
+function takeImage(file) {
+  if (!file) return;
+  page.image = file;
+  const shown = at("dropped");
+  URL.revokeObjectURL(shown.src);
+  shown.src = URL.createObjectURL(file);
+  shown.hidden = false;
+  predict();
+}
+
+/* The middle square, scaled: as images are prepared for training. */
+at("fit").addEventListener("click", async () => {
+  const { side } = page.about.images;
+  try {
+    const picture = await createImageBitmap(page.image), least = Math.min(picture.width, picture.height);
+    const canvas = new OffscreenCanvas(side, side), context = canvas.getContext("2d");
+    context.imageSmoothingQuality = "high";
+    context.drawImage(picture, (picture.width - least) / 2, (picture.height - least) / 2, least, least, 0, 0, side, side);
+    takeImage(await canvas.convertToBlob({ type: "image/png" }));
+  } catch {
+    showProblem(new Error("This browser cannot read the image."));
+  }
+});
+at("file").addEventListener("change", () => takeImage(at("file").files[0]));
+for (const [name, over] of [["dragover", true], ["dragleave", false], ["drop", false]]) {
+  at("drop").addEventListener(name, (event) => {
+    event.preventDefault();
+    at("drop").classList.toggle("over", over);
+    if (name === "drop") takeImage(event.dataTransfer.files[0]);
+  });
+}
+
+// --- light and dark ---------------------------------------------------------------------------------------------------
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const theme = () => document.documentElement.dataset.theme ?? (dark.matches ? "dark" : "light");
+const SUN = "M12 4V2M12 22v-2M4 12H2M22 12h-2M5.6 5.6 4.2 4.2M19.8 19.8l-1.4-1.4M5.6 18.4l-1.4 1.4M19.8 4.2l-1.4 1.4M16 12a4 4 0 1 1-8 0 4 4 0 0 1 8 0Z";
+const MOON = "M20 14.5A8.5 8.5 0 0 1 9.5 4 8.5 8.5 0 1 0 20 14.5Z";
+
+function showTheme() {
+  const is = theme(), button = at("theme"), svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+  svg.setAttribute("viewBox", "0 0 24 24");
+  path.setAttribute("d", is === "dark" ? SUN : MOON);
+  svg.append(path);
+  button.replaceChildren(svg);
+  button.setAttribute("aria-label", is === "dark" ? "Change to light" : "Change to dark");
+  pad?.show();
+}
+const kept = localStorage.getItem("fedfeast-theme");
+if (kept) document.documentElement.dataset.theme = kept;
+at("theme").addEventListener("click", () => {
+  document.documentElement.dataset.theme = theme() === "dark" ? "light" : "dark";
+  localStorage.setItem("fedfeast-theme", document.documentElement.dataset.theme);
+  showTheme();
+});
+dark.addEventListener("change", showTheme);
+showTheme();
+
+ask("healthz").then((answer) => answer.json()).then(({ version }) => { at("version").textContent = version; }, () => {});
+look();

@@ -1,0 +1,182 @@
+"""Export: a network as an ONNX file, in int8 where wanted, or as a torch.export program, each checked against torch."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from fedfeast.errors import InvalidInput
+from fedfeast.runs import Run
+from fedfeast.runs.files import write_whole
+from fedfeast.serving.accuracy import Predict, measure_accuracy
+from fedfeast.serving.bundle import write_bundle
+from fedfeast.serving.choice import Limits
+from fedfeast.serving.extraction import Extracted, Extractor
+from fedfeast.serving.int8 import quantise
+from fedfeast.serving.latency import measured_choice
+from fedfeast.serving.manifest import write_manifest
+from fedfeast.serving.onnx_graph import build_onnx
+from fedfeast.serving.onnx_session import DEFAULT_OPSET, Session, require_opset
+from fedfeast.serving.standalone import Model
+from fedfeast.serving.whole_folder import make_folder, whole_folder
+
+Format = Literal["onnx", "int8", "pt2"]
+FILES: dict[Format, str] = {"onnx": "model.onnx", "int8": "model.int8.onnx", "pt2": "model.pt2"}
+SUFFIXES = (".onnx", ".pt2")  # of a single file
+FORMAT = "fedfeast-export/1"
+LARGEST_DIFFERENCE = 1e-4  # between a logit of torch and of an exported network
+CHECKED_EXAMPLES = 64
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """Which files to write of a network."""
+
+    formats: tuple[Format, ...] = ("onnx",)
+    opset: int = DEFAULT_OPSET
+    takes_pixels: bool = True  # uint8 images go in and are normalised inside; else float32, normalised already
+
+    def __post_init__(self) -> None:
+        unknown = [one for one in self.formats if one not in get_args(Format)]
+        if unknown or not self.formats:
+            raise InvalidInput(f"--format {','.join(unknown)}: choose of {', '.join(get_args(Format))}.")
+
+
+class Exporter:
+    """Writes a run's extracted networks in other formats; what it needs is checked before any work begins."""
+
+    def __init__(self, extractor: Extractor, options: ExportOptions) -> None:
+        self._extractor, self._options = extractor, options
+        if options.formats != ("pt2",):
+            require_opset(options.opset)
+
+    def write(self, extracted: Extracted, folder: Path) -> dict[str, dict[str, Any]]:
+        """Write every wanted format into a folder; return what manifests say of each file, by its name."""
+        return {FILES[one]: self.write_file(extracted, one, folder / FILES[one]) for one in self._options.formats}
+
+    def write_bundle(self, extracted: Extracted, folder: Path, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Fill an empty folder with a bundle that holds the wanted formats; ``more`` adds to its manifest."""
+        exports = self.write(extracted, folder)
+        return write_bundle(folder, extracted, {**(more or {}), "exports": exports}, exports)
+
+    def write_file(self, extracted: Extracted, kind: Format, path: Path) -> dict[str, Any]:
+        """Write one file and say what it is, how far it is from torch, and what int8 costs."""
+        model = extracted.model
+        form = "uint8 pixels" if self._options.takes_pixels else "float32, normalised"
+        facts: dict[str, Any] = {"kind": kind, "input": f"{form} (batch, {', '.join(map(str, model.image_shape))})"}
+        if kind == "pt2":
+            facts |= self._write_program(model, path)
+        else:
+            facts |= self._write_onnx(extracted, kind, path)
+        return {**facts, "bytes": path.stat().st_size}
+
+    def _write_onnx(self, extracted: Extracted, kind: Format, path: Path) -> dict[str, Any]:
+        options, model = self._options, extracted.model
+        kept = ("fedfeast", "run", "name", "macs", "parameters", "test_accuracy", "class_names")
+        metadata = {key: json.dumps(extracted.facts[key]) for key in kept}
+        network = build_onnx(model, options.opset, options.takes_pixels, metadata).SerializeToString(deterministic=True)
+        checked = self.check(self._predict(Session(network), model), model)
+        if kind == "onnx":
+            path.write_bytes(network)
+            return {"opset": options.opset, **checked}
+        quantise(network, path, self._extractor.calibration, self._prepare(model))
+        test = self._extractor.test.to(torch.device("cpu"))
+        accuracy = measure_accuracy(self._predict(Session(path), model), test)
+        return {
+            "opset": options.opset,
+            "calibration_examples": len(self._extractor.calibration),
+            "test_accuracy": accuracy,
+            "accuracy_cost": extracted.facts["test_accuracy"] - accuracy,
+        }
+
+    def _write_program(self, model: Model, path: Path) -> dict[str, Any]:
+        module: torch.nn.Module = model if self._options.takes_pixels else model.network
+        # The file keeps this input, so that it is none of the examples.
+        images = self._prepare(model)(torch.zeros(2, *model.image_shape, dtype=torch.uint8))
+        program = torch.export.export(module, (images,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+        checked = self.check(self._predict(program.module(), model), model)
+        torch.export.save(program, path)
+        return checked
+
+    def _prepare(self, model: Model) -> Callable[[Tensor], Tensor]:
+        """Return what turns uint8 images into the input of an exported network."""
+        if self._options.takes_pixels:
+            return lambda images: images.cpu()
+        return lambda images: model.normalise(images.cpu())
+
+    def _predict(self, network: Predict, model: Model) -> Predict:
+        prepare = self._prepare(model)
+        return lambda images: network(prepare(images))
+
+    @torch.no_grad()
+    def check(self, predict: Predict, model: Model) -> dict[str, Any]:
+        """Compare with torch on real examples; refuse what differs."""
+        images = self._extractor.test.images[:CHECKED_EXAMPLES].cpu()
+        expected, logits = model(images), predict(images)
+        difference = float((logits - expected).abs().max())
+        first, second = expected.topk(2, dim=1).values.T
+        decided = first - second > 2 * LARGEST_DIFFERENCE  # of the others either class may come out first
+        same = bool((logits.argmax(dim=1) == expected.argmax(dim=1))[decided].all())
+        if not difference < LARGEST_DIFFERENCE or not same:
+            raise InvalidInput(
+                f"the exported network differs from torch by {difference:.1e} on {len(images)} test examples, "
+                f"more than {LARGEST_DIFFERENCE:g}: it was not written; try another --opset."
+            )
+        return {"checked_examples": len(images), "largest_difference": difference}
+
+
+def export(
+    run: Run | Path | str,
+    out: Path | str,
+    limits: Limits,
+    options: ExportOptions | None = None,
+    search: bool = False,
+) -> dict[str, Any]:
+    """Write the largest affordable network of a run; return its manifest.
+
+    A path that ends in .onnx or .pt2 becomes that file, with its manifest beside it as .json; any other a bundle
+    that holds the wanted formats, too.
+    """
+    out, options = Path(out), options or ExportOptions()
+    if out.suffix in SUFFIXES:
+        kind = _format_of(out, options.formats)
+        return _export_file(run, out, limits, replace(options, formats=(kind,)), search)
+    extractor = Extractor(run)
+    exporter = Exporter(extractor, options)
+    with whole_folder(out) as folder:
+        point, more = measured_choice(extractor, limits, search)
+        return exporter.write_bundle(extractor.extract(point), folder, more)
+
+
+def _export_file(
+    run: Run | Path | str, out: Path, limits: Limits, options: ExportOptions, search: bool
+) -> dict[str, Any]:
+    """Write one file and, when it is in place, the manifest beside it."""
+    (kind,), manifest_path = options.formats, out.with_suffix(".json")
+    for path in (out, manifest_path):
+        if path.exists():
+            raise InvalidInput(f"--out {path} exists: give a new file.")
+    extractor = Extractor(run)
+    exporter = Exporter(extractor, options)
+    point, more = measured_choice(extractor, limits, search)
+    extracted = extractor.extract(point)
+    make_folder(out.parent, out)
+    facts: dict[str, Any] = {}
+    write_whole(out, lambda temporary: facts.update(exporter.write_file(extracted, kind, temporary)))
+    content = {"format": FORMAT, **extracted.facts, **more, "bytes": facts["bytes"], "exports": {out.name: facts}}
+    return write_manifest(manifest_path, content, [out.name])
+
+
+def _format_of(out: Path, formats: tuple[Format, ...]) -> Format:
+    """Return the one format of a file: its suffix says which, int8 is asked for."""
+    if out.suffix == ".onnx" and "pt2" not in formats:
+        return "int8" if "int8" in formats else "onnx"
+    if out.suffix == ".pt2" and "int8" not in formats:
+        return "pt2"
+    raise InvalidInput(
+        f"--out {out} is one file, and {', '.join(formats)} was asked for: give a folder, which holds all of them."
+    )

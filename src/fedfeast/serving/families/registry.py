@@ -1,0 +1,73 @@
+"""The families by name, and the way from a trained network to plain torch layers."""
+
+from dataclasses import dataclass
+from importlib import resources
+from types import ModuleType
+from typing import Any
+
+from torch import Tensor, nn
+
+from fedfeast.errors import InvalidInput
+from fedfeast.federation import Deployed
+from fedfeast.networks import ElasticResNet, ResNet
+from fedfeast.networks.normalisation import Statistics
+from fedfeast.serving.families import elastic_resnet, resnet
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family of networks, as trained and as served."""
+
+    name: str
+    trained: type
+    served: ModuleType
+
+    def describe(self, network: Any, architecture: Any) -> dict[str, Any]:
+        """Return the manifest's table of an architecture."""
+        return {"family": self.name, **self.served.describe(network, architecture)}
+
+    def build(self, table: dict[str, Any]) -> nn.Module:
+        """Return the module of a manifest's table, its weights not yet loaded."""
+        module: nn.Module = self.served.Network(table)
+        return module
+
+    def source(self) -> str:
+        """Return the file that bundles carry."""
+        name = self.served.__name__.rpartition(".")[2]
+        return resources.files("fedfeast.serving.families").joinpath(f"{name}.py").read_text(encoding="utf-8")
+
+
+FAMILIES = {
+    family.name: family
+    for family in (Family("elastic-resnet", ElasticResNet, elastic_resnet), Family("resnet", ResNet, resnet))
+}
+
+
+def family_of(network: object) -> Family:
+    """Return the family of a trained network."""
+    for family in FAMILIES.values():
+        if isinstance(network, family.trained):
+            return family
+    raise InvalidInput(f"networks of type {type(network).__name__} cannot be extracted: add their family to serving.")
+
+
+def family_named(table: dict[str, Any]) -> Family:
+    """Return the family that a manifest's table names."""
+    name = table.get("family")
+    if name not in FAMILIES:
+        raise InvalidInput(f"the bundle's network family {name!r} is unknown: it needs another version of fedfeast.")
+    return FAMILIES[name]
+
+
+def state_dict_of(deployed: Deployed, statistics: Statistics) -> dict[str, Tensor]:
+    """Return the deployed tensors under the names of plain torch layers, with the served statistics, in float32."""
+    tensors = {}
+    for name, view in deployed.layout.views(deployed.flat).items():
+        stem, _, ending = name.rpartition(".")
+        if ending in ("scale", "shift"):
+            tensors[f"{stem}.{'weight' if ending == 'scale' else 'bias'}"] = view
+        else:
+            tensors[f"{name}.weight" if view.dim() == 4 else name] = view  # a convolution is named without an ending
+    for name, (mean, variance) in statistics.items():
+        tensors[f"{name}.running_mean"], tensors[f"{name}.running_var"] = mean, variance
+    return {name: tensor.cpu().float().contiguous() for name, tensor in tensors.items()}

@@ -1,0 +1,120 @@
+"""The compared methods' ResNet in torch alone; every bundle of the family carries a copy of this file as network.py."""
+
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+if TYPE_CHECKING:
+    from fedfeast.networks import Level, ResNet
+
+
+def describe(network: "ResNet", level: "Level") -> dict[str, Any]:
+    """Return the manifest's table of a trained network, from which Network rebuilds it."""
+    return {
+        "image_channels": network.image_channels,
+        "image_size": network.image_size,
+        "classes": network.classes,
+        "activation": network.activation,
+        "stem_stride": network.stem_stride,
+        "stages": [
+            {"channels": channels, "blocks": network.blocks[stage], "stride": network.stage_strides[stage]}
+            for stage, channels in enumerate(level.channels)
+        ],
+        "exits": list(level.exits),
+    }
+
+
+class Stem(nn.Module):
+    """The first convolution; a network that activates before convolutions leaves it as it is."""
+
+    def __init__(self, incoming: int, width: int, stride: int, activates: bool) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(incoming, width, 3, stride, 1, bias=False)
+        self.activates = activates
+        if activates:
+            self.norm = nn.BatchNorm2d(width)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the stem's features."""
+        features: Tensor = self.conv(images)
+        return F.relu(self.norm(features)) if self.activates else features
+
+
+class BlockActivatedAfter(nn.Module):
+    """Two 3x3 convolutions, each normalised after; the result is rectified after the addition."""
+
+    def __init__(self, incoming: int, width: int, stride: int, projects: bool) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(incoming, width, 3, stride, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(width)
+        self.projects = projects
+        if projects:
+            self.shortcut = nn.Conv2d(incoming, width, 1, stride, bias=False)
+            self.shortcut_norm = nn.BatchNorm2d(width)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the block's features."""
+        hidden = F.relu(self.norm1(self.conv1(features)))
+        hidden = self.norm2(self.conv2(hidden))
+        if self.projects:
+            features = self.shortcut_norm(self.shortcut(features))
+        return F.relu(hidden + features)
+
+
+class BlockActivatedBefore(nn.Module):
+    """Two 3x3 convolutions, each of normalised and rectified features; the shortcut's are the first one's."""
+
+    def __init__(self, incoming: int, width: int, stride: int, projects: bool) -> None:
+        super().__init__()
+        self.norm1 = nn.BatchNorm2d(incoming)
+        self.conv1 = nn.Conv2d(incoming, width, 3, stride, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
+        self.projects = projects
+        if projects:
+            self.shortcut = nn.Conv2d(incoming, width, 1, stride, bias=False)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the block's features."""
+        activated = F.relu(self.norm1(features))
+        if self.projects:
+            features = self.shortcut(activated)
+        hidden: Tensor = self.conv2(F.relu(self.norm2(self.conv1(activated))))
+        return hidden + features
+
+
+class Network(nn.Module):
+    """The network of a manifest's ``network`` table; of several exits it computes the last."""
+
+    def __init__(self, table: dict[str, Any]) -> None:
+        super().__init__()
+        self.activates_after = table["activation"] == "after"
+        block_type = BlockActivatedAfter if self.activates_after else BlockActivatedBefore
+        incoming = table["stages"][0]["channels"]
+        self.stem = Stem(table["image_channels"], incoming, table["stem_stride"], self.activates_after)
+        self.stages = len(table["stages"])
+        for number, stage in enumerate(table["stages"], start=1):
+            blocks, width = nn.ModuleDict(), stage["channels"]
+            for block in range(stage["blocks"]):
+                stride, projects = (stage["stride"], number > 1) if block == 0 else (1, False)
+                blocks[f"block{block}"] = block_type(incoming, width, stride, projects)
+                incoming = width
+            self.add_module(f"stage{number}", blocks)
+            if number in table["exits"]:
+                self.add_module(f"head{number}", nn.Linear(width, table["classes"]))
+        if not self.activates_after:
+            self.final_norm = nn.BatchNorm2d(incoming)
+
+    def forward(self, normalised: Tensor) -> Tensor:
+        """Return the logits (batch, classes) of normalised images (batch, channels, height, width)."""
+        features = self.stem(normalised)
+        for number in range(1, self.stages + 1):
+            for block in self.get_submodule(f"stage{number}").children():
+                features = block(features)
+        if not self.activates_after:
+            features = F.relu(self.final_norm(features))
+        logits: Tensor = self.get_submodule(f"head{self.stages}")(features.mean(dim=(2, 3)))
+        return logits

@@ -1,0 +1,112 @@
+"""A ladder: bundles of one run for several budgets in one folder, with an index that says which serves whom."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedfeast.errors import InvalidInput
+from fedfeast.federation import OperatingPoint
+from fedfeast.runs import Run
+from fedfeast.runs.files import write_text
+from fedfeast.serving import standalone
+from fedfeast.serving.bundle import load_bundle, loader_source
+from fedfeast.serving.choice import Limits, spread_points
+from fedfeast.serving.exporting import SUFFIXES, Exporter, ExportOptions
+from fedfeast.serving.extraction import Extractor
+from fedfeast.serving.manifest import read_manifest, write_manifest
+from fedfeast.serving.whole_folder import whole_folder
+
+FORMAT = "fedfeast-ladder/1"
+INDEX = "ladder.json"
+REMEDY = "export the ladder again"
+
+OnRung = Callable[[int, int, dict[str, Any]], None]  # how many are written, of how many, and the newest one's manifest
+
+
+def export_ladder(
+    run: Run | Path | str,
+    out: Path | str,
+    budgets: int | Sequence[float],
+    options: ExportOptions | None = None,
+    on_rung: OnRung = lambda done, total, manifest: None,
+) -> dict[str, Any]:
+    """Write a bundle with exports for every budget in MACs, or for so many sizes from least to largest.
+
+    Returns the index. Budgets that the same network serves share it. Accuracies come from the run's evaluation.
+    """
+    if Path(out).suffix in SUFFIXES:
+        raise InvalidInput(f"--out {out} is one file, and a ladder is a folder: leave {Path(out).suffix} out.")
+    extractor = Extractor(run)
+    exporter = Exporter(extractor, options or ExportOptions())
+    served = plan_rungs(extractor, budgets)
+    with whole_folder(Path(out)) as folder:
+        rungs = []
+        for number, (point, budgets_macs) in enumerate(served.items(), start=1):
+            name = f"{number:02d}-{re.sub(r'[^A-Za-z0-9._-]+', '-', point.name)}"
+            manifest = _write_rung(folder / name, extractor, exporter, point)
+            rungs.append({"folder": name, "budgets_macs": budgets_macs, **_summary(manifest)})
+            on_rung(number, len(served), manifest)
+        write_text(folder / "model.py", loader_source())
+        content = {"format": FORMAT, "fedfeast": manifest["fedfeast"], "run": extractor.run_facts, "rungs": rungs}
+        files = ["model.py", *(f"{rung['folder']}/manifest.json" for rung in rungs)]
+        return write_manifest(folder / INDEX, content, files)
+
+
+def plan_rungs(extractor: Extractor, budgets: int | Sequence[float]) -> dict[OperatingPoint, list[float]]:
+    """Return the points to write, least MACs first, each with the budgets it serves."""
+    if isinstance(budgets, int):
+        return {point: [float(point.macs)] for point in spread_points(extractor.points, budgets)}
+    if not budgets:
+        raise InvalidInput("--budgets is empty: give MACs like 25e6,50e6.")
+    served: dict[OperatingPoint, list[float]] = {}
+    for budget in sorted(budgets):
+        served.setdefault(extractor.choose(Limits(max_macs=budget)), []).append(float(budget))
+    return served
+
+
+def _write_rung(folder: Path, extractor: Extractor, exporter: Exporter, point: OperatingPoint) -> dict[str, Any]:
+    folder.mkdir()
+    # Choice: validating costs more than all the rest; a ladder takes what the run's evaluation recorded.
+    return exporter.write_bundle(extractor.extract(point, validate=False), folder)
+
+
+def _summary(manifest: dict[str, Any]) -> dict[str, Any]:
+    keys = ("name", "macs", "parameters", "bytes", "test_accuracy", "validation_accuracy")
+    return {**{key: manifest[key] for key in keys}, "exports": manifest["exports"]}
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """A ladder that was written; open one with Ladder.open."""
+
+    folder: Path
+    index: dict[str, Any]
+
+    @classmethod
+    def open(cls, folder: Path | str) -> "Ladder":
+        """Open a ladder, its index and the manifests of its bundles checked against their hashes."""
+        folder = Path(folder)
+        if not (folder / INDEX).is_file():
+            raise InvalidInput(f"{folder} is no ladder (it has no {INDEX}): give a folder that export --ladder wrote.")
+        index = read_manifest(folder / INDEX, REMEDY)
+        if index["format"] != FORMAT:
+            raise InvalidInput(f"{folder} has the format {index['format']!r} and not {FORMAT!r}: {REMEDY}.")
+        return cls(folder, index)
+
+    @property
+    def rungs(self) -> list[dict[str, Any]]:
+        """What the index says of every bundle, least MACs first."""
+        return list(self.index["rungs"])
+
+    def choose(self, max_macs: float) -> Path:
+        """Return the folder of the largest bundle within a budget."""
+        try:
+            return standalone.choose_rung(self.folder, max_macs)
+        except ValueError as error:
+            raise InvalidInput(str(error)) from error
+
+    def load(self, max_macs: float) -> standalone.Model:
+        """Return the largest network within a budget, its files checked."""
+        return load_bundle(self.choose(max_macs))

@@ -1,0 +1,126 @@
+"""Measured latency: how long one inference takes on this device, and the choice by it."""
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedfeast.federation import OperatingPoint
+from fedfeast.runs.run import usable_cores
+from fedfeast.serving.choice import Limits
+from fedfeast.serving.extraction import Extractor
+from fedfeast.serving.onnx_graph import build_onnx
+from fedfeast.serving.onnx_session import DEFAULT_OPSET, Session
+from fedfeast.serving.packages import import_onnxruntime
+from fedfeast.serving.standalone import Model
+
+WARM_UPS, REPEATS = 5, 30
+
+
+@dataclass(frozen=True)
+class Latency:
+    """One inference of one image by onnxruntime, warmed up."""
+
+    median_ms: float
+    fastest_ms: float
+    repeats: int
+    threads: int
+    device: str
+    onnxruntime: str
+
+
+def measure_latency(model: Model, threads: int | None = None, repeats: int = REPEATS) -> Latency:
+    """Return the median time of one image, uint8 pixels in, logits out."""
+    threads = threads or usable_cores()
+    session = Session(build_onnx(model, DEFAULT_OPSET, takes_pixels=True).SerializeToString(), threads)
+    image = torch.full((1, *model.image_shape), 128, dtype=torch.uint8)
+    times = time_calls(lambda: session(image), repeats)
+    version = str(import_onnxruntime().__version__)
+    return Latency(statistics.median(times), min(times), repeats, threads, device_name(), version)
+
+
+def time_calls(call: Callable[[], Any], repeats: int) -> list[float]:
+    """Return the milliseconds of each of so many calls, after some that do not count."""
+    for _ in range(WARM_UPS):
+        call()
+    times = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        call()
+        times.append(1000 * (time.perf_counter() - started))
+    return times
+
+
+def device_name() -> str:
+    """Return this machine's processor and number of cores."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else platform.processor() or platform.machine()}, {os.cpu_count()} cores"
+
+
+class LatencyMeter:
+    """Measures a run's networks, each shape once; the weights count for nothing, so no data are needed."""
+
+    def __init__(self, extractor: Extractor, threads: int | None = None, repeats: int = REPEATS) -> None:
+        self._extractor, self._threads, self._repeats = extractor, threads, repeats
+        self._measured: dict[Hashable, Latency] = {}
+
+    def latency(self, point: OperatingPoint) -> Latency:
+        """Return a point's latency on this device."""
+        shape = point.architecture
+        if shape not in self._measured:
+            model = self._extractor.uncalibrated(point)
+            self._measured[shape] = measure_latency(model, self._threads, self._repeats)
+        return self._measured[shape]
+
+    def __call__(self, point: OperatingPoint) -> float:
+        """Return a point's median latency in milliseconds."""
+        return self.latency(point).median_ms
+
+
+def measured_choice(
+    extractor: Extractor, limits: Limits, search: bool, meter: LatencyMeter | None = None
+) -> tuple[OperatingPoint, dict[str, Any]]:
+    """Return the largest affordable point and, where latency is a limit, what the manifest says of it."""
+    if limits.max_latency_ms is None:
+        return extractor.choose(limits, search), {}
+    meter = meter or LatencyMeter(extractor)
+    point = extractor.choose(limits, search, meter)
+    return point, {"latency": asdict(meter.latency(point))}
+
+
+def measure_run(
+    extractor: Extractor,
+    threads: int | None = None,
+    repeats: int = REPEATS,
+    on_point: Callable[[OperatingPoint], None] = lambda point: None,
+) -> dict[str, Any]:
+    """Return every point's cost, recorded accuracy and measured latency, and where they were measured."""
+    meter = LatencyMeter(extractor, threads, repeats)
+    rows, last = [], None
+    for point in extractor.points:
+        last = meter.latency(point)
+        accuracy = extractor.recorded_accuracy(point)
+        rows.append(
+            {
+                "name": point.name,
+                "macs": point.macs,
+                "parameters": point.parameters,
+                "accuracy": accuracy,
+                "median_ms": last.median_ms,
+                "fastest_ms": last.fastest_ms,
+            }
+        )
+        on_point(point)
+    assert last is not None
+    where = {"device": last.device, "onnxruntime": last.onnxruntime, "threads": last.threads, "repeats": repeats}
+    return {"run": extractor.run_facts, **where, "points": rows}

@@ -1,0 +1,47 @@
+"""Manifests: JSON files that vouch for the files beside them, and carry a seal against changes of themselves."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from fedfeast.errors import InvalidInput
+from fedfeast.runs.files import sha256_of, write_json
+
+
+def write_manifest(path: Path, content: Mapping[str, Any], files: Iterable[str]) -> dict[str, Any]:
+    """Write the content with the sha256 of the named files beside it, sealed; return what was written."""
+    hashes = {name: sha256_of(path.parent / name) for name in files}
+    manifest: dict[str, Any] = json.loads(json.dumps({**content, "sha256": hashes}))  # as it will be read
+    manifest["seal"] = seal_of(manifest)
+    write_json(path, manifest)
+    return manifest
+
+
+def read_manifest(path: Path, remedy: str, checked: bool = True) -> dict[str, Any]:
+    """Return a manifest whose seal holds and, unless told otherwise, whose files all have their hashes."""
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        hashes = {str(name): str(expected) for name, expected in manifest["sha256"].items()}
+        whole = isinstance(manifest["format"], str) and isinstance(manifest["seal"], str)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidInput(f"{path} is damaged: {remedy}.") from error
+    if not whole or manifest["seal"] != seal_of(manifest):
+        raise InvalidInput(f"{path} was changed after it was written (its seal does not hold): {remedy}.")
+    for name, expected in hashes.items() if checked else ():
+        file = path.parent / name
+        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+            raise InvalidInput(f"{path} names {name}, which is not beside it: {remedy}.")
+        if not file.is_file():
+            raise InvalidInput(f"{file} is missing, and the manifest names it: {remedy}.")
+        if sha256_of(file) != expected:
+            raise InvalidInput(f"{file} does not match its hash in the manifest: {remedy}.")
+    return dict(manifest)
+
+
+def seal_of(manifest: Mapping[str, Any]) -> str:
+    """Return the sha256 of everything a manifest says but the seal itself."""
+    # A seal notices accidents and careless edits; against a forger the manifest's own hash must be kept elsewhere.
+    content = {key: value for key, value in manifest.items() if key != "seal"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -1,0 +1,83 @@
+"""Verification: files against their hashes, and stored sample predictions run again."""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedfeast.errors import InvalidInput
+from fedfeast.serving import exporting, standalone
+from fedfeast.serving.bundle import REMEDY, load_bundle, read_bundle
+from fedfeast.serving.exporting import LARGEST_DIFFERENCE
+from fedfeast.serving.ladder import INDEX, Ladder
+from fedfeast.serving.manifest import read_manifest
+from fedfeast.serving.onnx_session import Session
+from fedfeast.serving.standalone import Model
+
+
+def verify(path: Path | str) -> list[dict[str, Any]]:
+    """Check a bundle, a ladder or an exported file; return what was checked, one entry a network."""
+    path = Path(path)
+    if path.name in (INDEX, "manifest.json"):
+        path = path.parent
+    if (path / INDEX).is_file():
+        return [verify_bundle(path / rung["folder"]) for rung in Ladder.open(path).rungs]
+    if path.is_file():
+        return [verify_file(path)]
+    return [verify_bundle(path)]
+
+
+def verify_bundle(folder: Path) -> dict[str, Any]:
+    """Check a bundle's files, and predict its samples again with torch and with its ONNX file."""
+    manifest = read_bundle(folder)
+    model = load_bundle(folder)
+    samples = standalone.read_weights(folder / "samples.safetensors")
+    differences: dict[str, float | None] = {"torch": _difference(model, samples, folder)}
+    for name, facts in manifest.get("exports", {}).items():
+        if facts["kind"] == "onnx":
+            predict = _predict(Session(folder / name), model) if find_spec("onnxruntime") else None
+            differences[name] = None if predict is None else _difference(predict, samples, folder / name)
+    listed = {*manifest["sha256"], "manifest.json", "__pycache__"}
+    return {
+        "path": str(folder),
+        "macs": manifest["macs"],
+        "test_accuracy": manifest["test_accuracy"],
+        "files": len(manifest["sha256"]),
+        "samples": len(samples["labels"]),
+        "largest_differences": differences,
+        "unlisted": sorted(file.name for file in folder.iterdir() if file.name not in listed),
+    }
+
+
+def verify_file(path: Path) -> dict[str, Any]:
+    """Check an exported file against the manifest beside it, and load it if it is ONNX."""
+    if not path.with_suffix(".json").is_file():
+        name = path.with_suffix(".json").name
+        raise InvalidInput(f"{path} has no manifest {name} beside it: give its bundle's folder, or export it again.")
+    manifest = read_manifest(path.with_suffix(".json"), "export it again")
+    if manifest["format"] != exporting.FORMAT:
+        raise InvalidInput(f"{path} is no exported file of this version of fedfeast: export it again.")
+    for name in manifest["exports"]:
+        if name.endswith(".onnx"):
+            Session(path.with_name(name))
+    facts = {key: manifest[key] for key in ("macs", "test_accuracy")}
+    return {"path": str(path), **facts, "files": 1, "samples": 0, "largest_differences": {}, "unlisted": []}
+
+
+def _predict(session: Session, model: Model) -> Callable[[Tensor], Tensor]:
+    return session if session.takes_pixels else lambda images: session(model.normalise(images))
+
+
+@torch.no_grad()
+def _difference(predict: Callable[[Tensor], Tensor], samples: dict[str, Tensor], what: Path) -> float:
+    """Return how far the logits are from those that were stored; refuse more than rounding."""
+    difference = float((predict(samples["images"]) - samples["logits"]).abs().max())
+    if not difference < LARGEST_DIFFERENCE:
+        raise InvalidInput(
+            f"{what} predicts its samples otherwise than when it was written (logits differ by {difference:.1e}): "
+            f"{REMEDY}, or use another version of torch or onnxruntime."
+        )
+    return difference

@@ -1,0 +1,225 @@
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import pytest
+from PIL import Image
+from playwright.sync_api import Page, expect
+
+import fedfeast
+
+Serve = Callable[..., str]
+LEFT = [(0.5, 0.12), (0.3, 0.25), (0.26, 0.5), (0.32, 0.78), (0.5, 0.88)]
+ZERO = [*LEFT, (0.7, 0.76), (0.74, 0.5), (0.68, 0.25), (0.5, 0.12)]
+
+
+def ask(address: str) -> Any:
+    with urllib.request.urlopen(address, timeout=10) as answer:
+        return json.load(answer)
+
+
+def scrolls_sideways(page: Page) -> bool:
+    wide: bool = page.evaluate("document.documentElement.scrollWidth > innerWidth")
+    return wide
+
+
+def draw(page: Page, places: list[tuple[float, float]]) -> None:
+    page.locator("#drawing").scroll_into_view_if_needed()
+    box = page.locator("#drawing").bounding_box()
+    assert box is not None
+    placed = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in places]
+    page.mouse.move(*placed[0])
+    page.mouse.down()
+    for x, y in placed[1:]:
+        page.mouse.move(x, y, steps=3)
+    page.mouse.up()
+
+
+def test_the_slider_changes_the_choice_and_the_download_is_that_of_the_api(
+    visitor: Any, address: str, tmp_path: Path
+) -> None:
+    page = visitor.open(address)
+    expect(page.locator("#state")).to_have_text("finished")
+    chosen = page.locator("#chosen")
+    page.locator("#budget").press("End")
+    expect(chosen).to_contain_text("This device gets the 4.975M model")
+    page.locator("#budget").press("Home")
+    expect(chosen).to_contain_text("Nothing fits")
+    page.get_by_role("button", name="Take the least: 128.3k MACs").click()
+    expect(chosen).to_contain_text("This device gets the 128.3k model")
+    page.locator("#budget").evaluate("slider => { slider.value = 290; slider.dispatchEvent(new Event('input')); }")
+    expect(chosen).to_contain_text("This device gets the 545.9k model")
+    shown = page.locator("#budget-value").input_value()
+    assert re.fullmatch(r"[0-9.]+k", shown)
+    answer = ask(f"{address}api/choose?max_macs={float(shown[:-1]) * 1e3}")["variant"]
+    assert f"{100 * answer['test_accuracy']:.2f} %" in chosen.inner_text()
+    assert page.locator("#chosen code").inner_text() == f"curl -fOJ {address}models/{answer['id']}.onnx"
+    with page.expect_download() as download:
+        page.locator("#chosen a[data-kind=onnx]").click()
+    assert download.value.suggested_filename == "digits-545.9k.onnx"
+    download.value.save_as(tmp_path / "model.onnx")
+    with urllib.request.urlopen(f"{address}models/{answer['id']}.onnx") as sent:
+        assert sent.headers["x-sha256"] == hashlib.sha256((tmp_path / "model.onnx").read_bytes()).hexdigest()
+
+
+def test_a_budget_that_is_typed_in_parameters(visitor: Any, address: str) -> None:
+    page = visitor.open(address)
+    page.get_by_role("button", name="Parameters").click()
+    expect(page.locator("#curve svg")).to_contain_text("size (parameters, log scale)")
+    page.locator("#budget-value").fill("50k")
+    expect(page.locator("#chosen")).to_contain_text("48,578 parameters")
+    page.locator("#budget-value").fill("much")
+    expect(page.locator("#budget-value")).to_have_attribute("aria-invalid", "true")
+    assert "the 545.9k model" in (page.locator("#budget").get_attribute("aria-valuetext") or "")
+
+
+def test_charts_have_axes_with_units(visitor: Any, address: str) -> None:
+    page = visitor.open(address)
+    curve = page.locator("#curve svg")
+    expect(curve).to_contain_text("test accuracy (%)")
+    expect(curve).to_contain_text("inference cost (MACs per example, log scale)")
+    expect(curve.locator("circle.dot")).to_have_count(8)
+    expect(page.locator("#fleet svg")).to_contain_text("client's budget (MACs per example, log scale)")
+    expect(page.locator("#fleet-text")).to_contain_text("40 (100 %) afford at least the smallest model")
+    expect(page.locator("#loss > svg")).to_contain_text("training loss")
+    curve.hover(position={"x": 200, "y": 100})
+    expect(page.locator("#curve .tip")).to_contain_text("MACs")
+
+
+def test_a_drawn_digit_is_predicted_by_every_model(visitor: Any, address: str) -> None:
+    page = visitor.open(address)
+    draw(page, ZERO)
+    rows = page.locator("#answers tbody tr")
+    expect(rows).to_have_count(8)
+    for index in range(8):
+        expect(rows.nth(index).locator("td").nth(3)).to_contain_text("ms")
+    answers = [rows.nth(index).locator("td").nth(1).inner_text() for index in range(8)]
+    assert answers.count("0") >= 6, answers
+    page.get_by_role("button", name="Clear").click()
+    expect(rows.nth(7).locator("td").nth(1)).to_have_text("–")  # noqa: RUF001 - a dash
+
+
+def test_the_keyboard_draws_too(visitor: Any, address: str) -> None:
+    page = visitor.open(address)
+    pad = page.locator("#drawing")
+    pad.focus()
+    pad.press(" ")
+    for _ in range(9):
+        pad.press("ArrowDown")
+    expect(page.locator("#answers tbody tr").nth(7).locator("td").nth(3)).to_contain_text("ms")
+    pad.press("Delete")
+    expect(page.locator("#answers tbody tr").nth(7).locator("td").nth(3)).to_have_text("–")  # noqa: RUF001
+
+
+def test_an_image_of_another_size_is_refused_and_can_be_scaled(visitor: Any, address: str, tmp_path: Path) -> None:
+    Image.new("L", (20, 30), 200).save(tmp_path / "large.png")
+    page = visitor.open(address, complaints_expected=True)  # browsers complain of every 422
+    page.locator("#file").set_input_files(tmp_path / "large.png")
+    expect(page.locator("#drop-problem")).to_have_text(
+        "the image has 20 x 30 pixels, and this run's networks take 8 x 8: scale it first."
+    )
+    page.get_by_role("button", name="Scale it to 8 x 8").click()
+    expect(page.locator("#answers tbody tr").nth(7).locator("td").nth(3)).to_contain_text("ms")
+    expect(page.locator("#drop-problem")).to_be_hidden()
+    page.context.close()
+
+
+@pytest.mark.parametrize("path", ["", "docs"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_in_light_and_dark(visitor: Any, address: str, path: str, scheme: str) -> None:
+    page = visitor.open(f"{address}{path}", width=360, scheme=scheme)
+    expect(page.locator("#variants tbody tr, .route").nth(7)).to_be_visible()
+    assert not scrolls_sideways(page)
+    brightness = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0]"
+    assert (page.evaluate(brightness) < 60) == (scheme == "dark")
+    if not path:
+        page.locator("#theme").click()
+        assert (page.evaluate(brightness) < 60) == (scheme == "light")
+
+
+def test_words_stand_out_from_their_background(visitor: Any, address: str) -> None:
+    for scheme in ("light", "dark"):
+        page = visitor.open(address, scheme=scheme)
+        expect(page.locator("#variants tbody tr")).to_have_count(8)
+        weak = page.evaluate(CONTRAST)
+        assert weak == []
+
+
+CONTRAST = """() => {
+  const context = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+  const light = (colour) => {
+    context.fillStyle = colour;
+    context.fillRect(0, 0, 1, 1);
+    const linear = [...context.getImageData(0, 0, 1, 1).data].map((one) => one / 255)
+      .map((one) => (one <= 0.03928 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+  };
+  const behind = (node) => {
+    const colour = getComputedStyle(node).backgroundColor;
+    return colour === "rgba(0, 0, 0, 0)" && node.parentElement ? behind(node.parentElement) : colour;
+  };
+  const weak = [];
+  for (const node of document.querySelectorAll("main *, header *, footer *")) {
+    const words = [...node.childNodes].some((one) => one.nodeType === 3 && one.textContent.trim());
+    if (!words || !node.getClientRects().length || node.closest("svg, .skip")) continue;
+    const [one, other] = [light(getComputedStyle(node).color), light(behind(node))].sort((a, b) => b - a);
+    if ((one + 0.05) / (other + 0.05) < 4.5) weak.push(node.textContent.trim().slice(0, 40));
+  }
+  return weak;
+}"""
+
+
+def test_several_runs_are_compared_where_their_data_are_the_same(
+    visitor: Any, serve: Serve, trained: Path, tmp_path: Path
+) -> None:
+    for name in ("other", "elsewhere"):
+        copytree(trained, tmp_path / name)
+    recipe = tmp_path / "elsewhere" / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace('[data]\nname = "digits"', '[data]\nname = "synthetic"'))
+    page = visitor.open(serve(trained, tmp_path / "other", tmp_path / "elsewhere"))
+    expect(page.locator("#curve circle.dot")).to_have_count(16 + 2)  # and two in the legend
+    expect(page.locator("#curve .legend")).to_have_text("digitsother")
+    page.get_by_role("button", name="other").click()
+    expect(page.locator("#title")).to_have_text("other")
+    expect(page.locator("#history-text")).to_contain_text("in round")
+
+
+def test_a_run_that_trains_is_followed(visitor: Any, serve: Serve, tmp_path: Path) -> None:
+    settings = {"training.rounds": 8, "evaluation.every_rounds": 2, "training.clients_per_round": 4}
+    fedfeast.Run.create("digits", tmp_path / "live", settings)
+    page = visitor.open(serve(tmp_path / "live"))
+    expect(page.locator("#state")).to_have_text("waiting")
+    expect(page.locator("#chosen")).to_contain_text("No model yet")
+    command = [sys.executable, "-m", "fedfeast", "train", str(tmp_path / "live" / "recipe.toml")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen([*command, "--out", str(tmp_path / "live")], env=environment, **quiet) as training:  # type: ignore[call-overload]
+        expect(page.locator("#progress-text")).to_contain_text(re.compile(r"Round [1-7] of 8"), timeout=60_000)
+        expect(page.locator("#state")).to_have_text("training")
+        expect(page.locator("#live")).to_be_visible()
+        expect(page.locator("#chosen")).to_contain_text("This device gets the", timeout=60_000)
+        expect(page.locator("#state")).to_have_text("finished", timeout=60_000)
+        expect(page.locator("#curve circle.dot")).to_have_count(8)
+        assert training.wait(timeout=30) == 0
+
+
+def test_a_token_is_asked_for(visitor: Any, serve: Serve, trained: Path) -> None:
+    page = visitor.open(serve(trained, "--token", "right"), complaints_expected=True)  # browsers complain of every 401
+    for given in ("wrong", "right"):
+        expect(page.locator("#token-box")).to_be_visible()
+        page.locator("#token").fill(given)
+        page.locator("#token").press("Enter")
+    expect(page.locator("#state")).to_have_text("finished")
+    expect(page.locator("#chosen code")).to_contain_text('curl -fOJ -H "Authorization: Bearer $TOKEN" http')
+    with page.expect_download() as download:
+        page.locator("#chosen a[data-kind=onnx]").click()
+    assert download.value.suggested_filename.startswith("digits-")
+    page.context.close()

@@ -1,0 +1,90 @@
+import json
+import os
+from pathlib import Path
+from shutil import copytree, rmtree
+
+import pytest
+
+import fedfeast
+from fedfeast.server.watched_run import WatchedRun
+
+
+def test_a_finished_run(trained: Path) -> None:
+    run = WatchedRun(trained, "digits")
+    seen = run.seen
+    assert seen.state == "finished"
+    assert len(seen.rows) == 14
+    assert seen.summary is not None
+    assert [one["test_accuracy"] for one in seen.variants] == [one["accuracy"] for one in seen.summary["curve"]]
+    assert sum(one["clients"] for one in seen.variants) == 40
+    variant = seen.variants[0]["id"]
+    assert run.offer_of(variant) is seen.offer
+    assert run.offer_of("1-00000000") is None
+    run.refresh()
+    assert run.seen.offer is seen.offer, "nothing is loaded again where nothing has changed"
+    assert run.seen.variants is seen.variants
+
+
+def test_a_run_as_it_grows(trained: Path, tmp_path: Path) -> None:
+    settings = {"training.rounds": 14, "evaluation.every_rounds": 2}
+    run = WatchedRun(fedfeast.Run.create("digits", tmp_path / "run", settings).folder.path, "run")
+    assert (run.seen.state, run.seen.note, run.seen.fleet) == ("waiting", "No round is finished yet.", None)
+    for name in ("metrics.jsonl", "clients.csv"):
+        (tmp_path / "run" / name).write_bytes((trained / name).read_bytes())
+    run.refresh()
+    begun = run.seen
+    assert begun.state == "unevaluated"
+    assert begun.fleet is not None
+    assert begun.offer is None
+    copytree(trained / "checkpoints", tmp_path / "run" / "checkpoints")
+    run.refresh()
+    assert len(run.seen.variants) == 8
+    assert run.seen.variants[0]["test_accuracy"] is None
+    (tmp_path / "run" / "summary.json").write_bytes((trained / "summary.json").read_bytes())
+    run.refresh()
+    finished = run.seen
+    assert finished.state == "finished"
+    assert finished.variants[0]["test_accuracy"] is not None
+
+
+def test_what_was_just_replaced_is_still_handed_out(folder: Path) -> None:
+    run = WatchedRun(folder, "run")
+    first = run.seen.offer
+    for best in (folder / "checkpoints").glob("best-*"):
+        os.utime(best, ns=(1, 1))
+    run.refresh()
+    assert run.seen.offer is not first
+    assert run._offers == (run.seen.offer, first)
+
+
+def test_damaged_checkpoints_are_said(folder: Path) -> None:
+    for file in (folder / "checkpoints").glob("*.safetensors"):
+        file.write_bytes(b"damaged")
+    run = WatchedRun(folder, "run")
+    assert run.seen.offer is None
+    assert run.seen.note.startswith("every checkpoint in")
+    run.refresh()
+    assert run.seen.note.startswith("every checkpoint in")
+
+
+def test_a_folder_that_vanishes(folder: Path) -> None:
+    run = WatchedRun(folder, "run")
+    run.complain("it is gone")
+    assert run.seen.note == "The run's folder cannot be read (it is gone)."
+    assert len(run.seen.variants) == 8
+    rmtree(folder)
+    run.refresh()
+    assert run.seen.state == "waiting"
+
+
+@pytest.mark.parametrize(("data", "anchors"), [("digits", 0), ("cifar100", 5)])
+def test_the_papers_points(folder: Path, data: str, anchors: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = WatchedRun(folder, "run")
+    monkeypatch.setattr(run.run, "recipe", run.run.recipe.model_copy(update={"data": DataNamed(data)}))
+    assert len(run.anchors) == anchors
+    assert json.dumps(run.anchors)
+
+
+class DataNamed:
+    def __init__(self, name: str) -> None:
+        self.name = name

@@ -1,0 +1,93 @@
+from typing import Any
+
+from fedfeast.serving.card import curve_picture, write_card
+
+CURVE = (
+    {"name": "1k", "macs": 1000, "parameters": 10, "accuracy": 0.5},
+    {"name": "3k", "macs": 3000, "parameters": 30, "accuracy": 0.75},
+)
+MANIFEST: dict[str, Any] = {
+    "fedfeast": "0.1.0",
+    "run": {"name": "mine", "recipe": "digits", "method": "feast", "data": "digits", "seed": 3, "best_round": 7},
+    "name": "3k",
+    "architecture": {"depths": [1]},
+    "cached": True,
+    "macs": 3000,
+    "parameters": 30,
+    "bytes": 120,
+    "masked": None,
+    "untrained_share": 0.0,
+    "test_accuracy": 0.75,
+    "validation_accuracy": None,
+    "accuracy_from": {"test": "the run's evaluation", "validation": None},
+    "calibration": {"examples": 120, "sha256": "ab" * 32},
+    "class_names": ["cat", "dog"],
+    "network": {"family": "elastic-resnet", "image_channels": 1, "image_size": 8},
+}
+
+
+def test_the_card_says_what_and_where() -> None:
+    card = write_card(MANIFEST, CURVE)
+    for part in (
+        "# digits classifier of 3k MACs",
+        "federated run `mine`",
+        '| architecture | elastic-resnet: `{"depths": [1]}` |',
+        "Number 2 of 2 by MACs, 0.00 points below the run's most accurate, which takes 3k MACs.",
+        "| test accuracy | 75.00 % (the run's evaluation) |",
+        "| validation accuracy | not measured |",
+        "| 1k | 10 | 50.00 % |  |\n| **3k** | **30** | **75.00 %** | **this network** |",
+        "![Test accuracy over MACs](curve.svg)",
+        "torch.zeros(1, 1, 8, 8, dtype=torch.uint8)",
+        "cat, dog",
+        "fedfeast verify",
+    ):
+        assert part in card, part
+    assert "never trained" not in card
+    assert "Other formats" not in card
+
+
+def test_a_searched_and_untrained_network_and_its_exports_are_said() -> None:
+    exports = {
+        "model.onnx": {"kind": "onnx", "input": "uint8", "opset": 17, "largest_difference": 3e-6},
+        "model.int8.onnx": {
+            "kind": "int8",
+            "input": "uint8",
+            "opset": 17,
+            "test_accuracy": 0.74,
+            "accuracy_cost": 0.01,
+        },
+    }
+    latency = {"median_ms": 1.234, "repeats": 30, "device": "a phone", "threads": 2}
+    changed = {"name": "2k", "macs": 2000, "cached": False, "untrained_share": 0.2, "exports": exports}
+    card = write_card({**MANIFEST, **changed, "latency": latency, "class_names": list(map(str, range(100)))}, CURVE)
+    for part in (
+        "20.0 % of this network's weights were never trained",
+        "searched for after training",
+        "| 1k | 10 | 50.00 % |  |\n| **2k** | **30** | **75.00 %** | **this network** |\n| 3k |",
+        "`model.onnx` | onnx; input uint8; opset 17; differs from torch by at most 3.0e-06",
+        "test accuracy 74.00 %, 1.00 points below float32",
+        "1.23 ms, median of 30 on a phone with 2 threads",
+        "18, 19, ... (all in `manifest.json`)",
+    ):
+        assert part in card, part
+
+
+def test_a_masked_network_is_said_to_be_one() -> None:
+    masked = {"counted": "weights that are kept", "dense": {"macs": 9000, "parameters": 90}}
+    card = write_card({**MANIFEST, "masked": masked}, CURVE)
+    assert "| MACs of one inference | 3,000 kept, of 9,000 |\n| parameters | 30 kept, of 90 |" in card
+    assert "**Note.** This is a masked network. Its MACs and parameters" in card
+    assert "masked" not in write_card(MANIFEST, CURVE)
+
+
+def test_a_run_without_a_curve() -> None:
+    card = write_card(MANIFEST, ())
+    assert "curve was not measured" in card
+    assert "curve.svg" not in card
+
+
+def test_the_picture_marks_this_network_and_has_the_same_bytes_each_time() -> None:
+    picture = curve_picture(CURVE, MANIFEST)
+    assert "this network" in picture
+    assert "test accuracy (%)" in picture
+    assert picture == curve_picture(CURVE, MANIFEST)

@@ -1,0 +1,95 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import fedfeast
+from fedfeast.errors import InvalidInput
+from fedfeast.serving.choice import Limits
+from fedfeast.serving.exporting import LARGEST_DIFFERENCE, Exporter, ExportOptions, export
+from fedfeast.serving.extraction import Extractor
+from fedfeast.serving.onnx_session import Session
+from fedfeast.serving.standalone import load
+
+LIMITS = Limits(max_macs=600e3)
+
+
+def test_one_file_and_its_manifest(run: fedfeast.Run, tmp_path: Path) -> None:
+    manifest = export(run, tmp_path / "model.onnx", LIMITS)
+    assert manifest == json.loads((tmp_path / "model.json").read_text())
+    assert {file.name for file in tmp_path.iterdir()} == {"model.onnx", "model.json"}
+    facts = manifest["exports"]["model.onnx"]
+    assert (facts["kind"], facts["opset"], facts["checked_examples"]) == ("onnx", 17, 64)
+    assert facts["largest_difference"] < LARGEST_DIFFERENCE
+    assert facts["input"] == "uint8 pixels (batch, 1, 8, 8)"
+    assert facts["bytes"] == manifest["bytes"] == (tmp_path / "model.onnx").stat().st_size
+    assert manifest["macs"] == 545_920
+
+
+def test_a_bundle_with_every_format(run: fedfeast.Run, tmp_path: Path) -> None:
+    options = ExportOptions(("onnx", "int8", "pt2"), opset=15)
+    manifest = export(run, tmp_path / "bundle", LIMITS, options)
+    files = {"model.onnx", "model.int8.onnx", "model.pt2"}
+    assert set(manifest["exports"]) == files
+    assert files < set(manifest["sha256"])
+    int8 = manifest["exports"]["model.int8.onnx"]
+    assert int8["accuracy_cost"] == pytest.approx(manifest["test_accuracy"] - int8["test_accuracy"])
+    assert int8["calibration_examples"] == 120
+    assert manifest["exports"]["model.pt2"]["largest_difference"] < LARGEST_DIFFERENCE
+    assert "points below float32" in (tmp_path / "bundle" / "README.md").read_text()
+    images = run.federation.test.test.images[:7]
+    program = torch.export.load(tmp_path / "bundle" / "model.pt2").module()
+    with torch.no_grad():
+        expected = load(tmp_path / "bundle")(images)
+        torch.testing.assert_close(program(images), expected)
+    torch.testing.assert_close(Session(tmp_path / "bundle" / "model.onnx")(images), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_normalised_images_as_an_option(run: fedfeast.Run, tmp_path: Path) -> None:
+    options = ExportOptions(("onnx", "int8", "pt2"), takes_pixels=False)
+    manifest = export(run, tmp_path / "bundle", LIMITS, options)
+    assert {facts["input"] for facts in manifest["exports"].values()} == {"float32, normalised (batch, 1, 8, 8)"}
+    model, images = load(tmp_path / "bundle"), run.federation.test.test.images[:7]
+    program = torch.export.load(tmp_path / "bundle" / "model.pt2").module()
+    with torch.no_grad():
+        expected = model(images)
+        for network in (Session(tmp_path / "bundle" / "model.onnx"), program):
+            torch.testing.assert_close(network(model.normalise(images)), expected, rtol=1e-4, atol=1e-4)
+    assert manifest["exports"]["model.int8.onnx"]["test_accuracy"] > manifest["test_accuracy"] - 0.1
+
+
+def test_suffix_and_int8_say_what_one_file_is(run: fedfeast.Run, tmp_path: Path) -> None:
+    program = export(run, tmp_path / "model.pt2", LIMITS, ExportOptions(("pt2",)))
+    assert program["exports"]["model.pt2"]["kind"] == "pt2"
+    quantised = export(run, tmp_path / "small.onnx", LIMITS, ExportOptions(("onnx", "int8")))
+    assert quantised["exports"]["small.onnx"]["kind"] == "int8"
+    for name, formats in {"a.onnx": ("onnx", "pt2"), "a.pt2": ("pt2", "int8")}.items():
+        with pytest.raises(InvalidInput, match=f"{name} is one file"):
+            export(run, tmp_path / name, LIMITS, ExportOptions(formats))  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_is_said_and_nothing_is_written(run: fedfeast.Run, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="--opset 99"):
+        export(run, tmp_path / "model.onnx", LIMITS, ExportOptions(opset=99))
+    with pytest.raises(InvalidInput, match="--format tflite: choose of onnx, int8, pt2"):
+        ExportOptions(("tflite",))  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="no served variant fits 5 MACs"):
+        export(run, tmp_path / "model.onnx", Limits(max_macs=5))
+    with pytest.raises(InvalidInput, match="no served variant fits 5 MACs"):
+        export(run, tmp_path / "bundle", Limits(max_macs=5))
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "model.json").write_text("mine")
+    with pytest.raises(InvalidInput, match=r"model.json exists: give a new file"):
+        export(run, tmp_path / "model.onnx", LIMITS)
+    assert (tmp_path / "model.json").read_text() == "mine"
+
+
+def test_a_network_that_differs_from_torch_is_not_written(extractor: Extractor, tmp_path: Path) -> None:
+    extracted = extractor.extract(extractor.points[0], validate=False)
+    exporter = Exporter(extractor, ExportOptions())
+    assert exporter.check(extracted.model, extracted.model)["largest_difference"] == 0
+    with pytest.raises(InvalidInput, match=r"differs from torch by 2.0e-04 on 64 test examples"):
+        exporter.check(lambda images: extracted.model(images) + 2e-4, extracted.model)
+    with pytest.raises(InvalidInput, match="differs from torch by nan"):
+        exporter.check(lambda images: extracted.model(images) * torch.nan, extracted.model)

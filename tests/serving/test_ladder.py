@@ -1,0 +1,96 @@
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import fedfeast
+from fedfeast.errors import InvalidInput
+from fedfeast.serving import standalone
+from fedfeast.serving.extraction import Extractor
+from fedfeast.serving.ladder import Ladder, export_ladder, plan_rungs
+
+
+@pytest.fixture
+def ladder(run: fedfeast.Run, tmp_path: Path) -> Path:
+    export_ladder(run, tmp_path / "models", 3)
+    return tmp_path / "models"
+
+
+def test_the_index_says_what_each_budget_gets(run: fedfeast.Run, ladder: Path) -> None:
+    opened = Ladder.open(ladder)
+    assert [rung["macs"] for rung in opened.rungs] == [128_320, 1_154_496, 4_974_848]
+    assert [rung["folder"] for rung in opened.rungs] == ["01-128.3k", "02-1.154M", "03-4.975M"]
+    accuracies = {point.macs: point.accuracy for point in run.curve.points}
+    for rung in opened.rungs:
+        assert rung["test_accuracy"] == accuracies[rung["macs"]]
+        assert (ladder / rung["folder"] / next(iter(rung["exports"]))).is_file()
+    assert opened.index == json.loads((ladder / "ladder.json").read_text())
+
+
+def test_one_way_to_load_it_with_and_without_the_package(ladder: Path) -> None:
+    images = torch.zeros(1, 1, 8, 8, dtype=torch.uint8)
+    for budget, parameters in ((2e5, 7_730), (2e6, 111_594), (1e9, 546_906)):
+        alone, ours = standalone.load(ladder, max_macs=budget), Ladder.open(ladder).load(budget)
+        assert sum(one.numel() for one in alone.parameters()) == parameters
+        with torch.no_grad():
+            assert torch.equal(alone(images), ours(images))
+    assert standalone.choose_rung(ladder, None).name == "03-4.975M"
+    assert (ladder / "model.py").read_text() == (ladder / "01-128.3k" / "model.py").read_text()
+    with pytest.raises(InvalidInput, match="fits 5 MACs: the smallest has 128320 MACs"):
+        Ladder.open(ladder).choose(5)
+
+
+def test_budgets_share_a_network(extractor: Extractor) -> None:
+    served = plan_rungs(extractor, [6e5, 2e5, 5.5e5, 1e9])
+    assert [(point.macs, budgets) for point, budgets in served.items()] == [
+        (128_320, [2e5]),
+        (545_920, [5.5e5, 6e5]),
+        (4_974_848, [1e9]),
+    ]
+    assert len(plan_rungs(extractor, 99)) == 8
+    with pytest.raises(InvalidInput, match="no served variant fits 5 MACs"):
+        plan_rungs(extractor, [5, 1e6])
+    with pytest.raises(InvalidInput, match="--budgets is empty"):
+        plan_rungs(extractor, [])
+    with pytest.raises(InvalidInput, match=r"model.onnx is one file, and a ladder is a folder"):
+        export_ladder(extractor.run, "model.onnx", 2)
+
+
+def test_a_damaged_ladder_is_refused(ladder: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="is no ladder"):
+        Ladder.open(tmp_path)
+    manifest = ladder / "02-1.154M" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace("1154496", "1154497"))
+    with pytest.raises(InvalidInput, match=r"manifest.json does not match its hash in the manifest: export the ladder"):
+        Ladder.open(ladder)
+
+
+def test_killed_between_files_it_leaves_nothing_and_can_be_written_again(run: fedfeast.Run, tmp_path: Path) -> None:
+    out, partial = tmp_path / "models", tmp_path / ".models.partial"
+    code = f"import fedfeast; fedfeast.export_ladder({str(run.folder.path)!r}, {str(out)!r}, 8)"
+    process = subprocess.Popen([sys.executable, "-c", code])
+    deadline = time.monotonic() + 120
+    while not (partial / "02-257.3k").exists() and time.monotonic() < deadline:
+        assert process.poll() is None, "it ended before it could be killed"
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait(timeout=60)
+    assert (partial / "01-128.3k" / "manifest.json").is_file(), "it was at work"
+    assert not out.exists()
+    export_ladder(run, out, 2)
+    assert {path.name for path in tmp_path.iterdir()} == {"models"}
+    assert {path.name for path in out.iterdir()} == {"ladder.json", "model.py", "01-128.3k", "02-4.975M"}
+    fedfeast.verify(out)
+
+
+def test_progress_is_told(run: fedfeast.Run, tmp_path: Path) -> None:
+    told: list[tuple[int, int, int]] = []
+    export_ladder(
+        run, tmp_path / "models", [2e5, 3e5], on_rung=lambda *parts: told.append((*parts[:2], parts[2]["macs"]))
+    )
+    assert told == [(1, 2, 128_320), (2, 2, 257_344)]

@@ -1,0 +1,82 @@
+import time
+from pathlib import Path
+
+import pytest
+
+import fedfeast
+from fedfeast.federation import OperatingPoint
+from fedfeast.serving.choice import Limits
+from fedfeast.serving.extraction import Extractor
+from fedfeast.serving.latency import (
+    WARM_UPS,
+    Latency,
+    LatencyMeter,
+    device_name,
+    measure_latency,
+    measure_run,
+    measured_choice,
+    time_calls,
+)
+
+
+class GivenTimes(LatencyMeter):
+    """Latencies that were not measured but made up."""
+
+    def __init__(self, extractor: Extractor, milliseconds: list[float]) -> None:
+        super().__init__(extractor)
+        self._given = dict(zip(extractor.points, milliseconds, strict=True))
+
+    def latency(self, point: OperatingPoint) -> Latency:
+        return Latency(self._given[point], self._given[point], 30, 1, "made up", "0")
+
+
+def test_warm_ups_do_not_count() -> None:
+    calls = []
+
+    def call() -> None:
+        calls.append(1)
+        time.sleep(0.02 if len(calls) <= WARM_UPS else 0.001)
+
+    times = time_calls(call, 7)
+    assert len(times) == 7
+    assert len(calls) == 7 + WARM_UPS
+    assert 1 <= sorted(times)[3] < 15
+
+
+def test_one_image_is_measured(extractor: Extractor) -> None:
+    latency = measure_latency(extractor.uncalibrated(extractor.points[0]), threads=1, repeats=5)
+    assert 0 < latency.fastest_ms <= latency.median_ms < 1000
+    assert (latency.repeats, latency.threads, latency.device) == (5, 1, device_name())
+
+
+def test_the_choice_goes_by_the_given_times_and_the_manifest_says_so(extractor: Extractor) -> None:
+    meter = GivenTimes(extractor, [1, 2, 3, 4, 9, 6, 7, 8])
+    point, more = measured_choice(extractor, Limits(max_latency_ms=6.5), False, meter)
+    assert point == extractor.points[5]
+    assert more["latency"]["median_ms"] == 6
+    point, _ = measured_choice(extractor, Limits(max_macs=1.2e6, max_latency_ms=6.5), False, meter)
+    assert point == extractor.points[3]
+    assert measured_choice(extractor, Limits(max_macs=200e3), False, meter) == (extractor.points[0], {})
+
+
+def test_extract_by_measured_latency(run: fedfeast.Run, tmp_path: Path) -> None:
+    manifest = fedfeast.extract(run, tmp_path / "bundle", Limits(max_latency_ms=10_000))
+    assert manifest["macs"] == 4_974_848
+    assert 0 < manifest["latency"]["median_ms"] <= 10_000
+    assert "median of 30" in (tmp_path / "bundle" / "README.md").read_text()
+
+
+def test_every_point_of_a_run(extractor: Extractor) -> None:
+    seen: list[OperatingPoint] = []
+    measured = measure_run(extractor, threads=1, repeats=3, on_point=seen.append)
+    assert tuple(seen) == extractor.points
+    assert [row["macs"] for row in measured["points"]] == [point.macs for point in extractor.points]
+    assert [row["accuracy"] for row in measured["points"]] == [one.accuracy for one in extractor.run.curve.points]
+    assert all(row["median_ms"] > 0 for row in measured["points"])
+    assert (measured["threads"], measured["repeats"]) == (1, 3)
+
+
+def test_a_meter_measures_each_point_once(extractor: Extractor, monkeypatch: pytest.MonkeyPatch) -> None:
+    meter = LatencyMeter(extractor, threads=1, repeats=2)
+    assert meter.latency(extractor.points[0]) is meter.latency(extractor.points[0])
+    assert meter(extractor.points[0]) == meter.latency(extractor.points[0]).median_ms
