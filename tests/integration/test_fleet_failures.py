@@ -143,4 +143,5 @@ def test_a_fleet_goes_on_through_failures(tmp_path: Path) -> None:
     run = Run.open(stage.out)
     rounds = [row["round"] for row in run.folder.metrics()]
     assert rounds == list(range(1, len(rounds) + 1))
-    assert [row["name"] for row in run.folder.clients()] == ["a", "b", "c", "d"]
+    *first_three, last = [row["name"] for row in run.folder.clients()]
+    assert (sorted(first_three), last) == (["a", "b", "c"], "d")

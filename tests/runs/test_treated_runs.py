@@ -1,6 +1,5 @@
 """Runs with refusals, liars, robust rules and noise: what is kept, said and gone on from."""
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +67,6 @@ def test_everything_off_keeps_nothing(tmp_path: Path) -> None:
 
 
 def test_a_spent_budget_stands_in_the_summary(tmp_path: Path) -> None:
-    pytest.importorskip("dp_accounting")
     settings = {**SHORT, "privacy.clip_norm": 0.5, "privacy.noise_multiplier": 2.0}
     run = Run.create("digits", tmp_path / "run", settings).train()
     spent = run.summary["privacy"]
@@ -79,8 +77,8 @@ def test_a_spent_budget_stands_in_the_summary(tmp_path: Path) -> None:
     assert spent["median_epsilon"] <= spent["epsilon"]
 
 
-@pytest.mark.skipif(find_spec("dp_accounting") is not None, reason="the accountant is installed")
-def test_a_missing_accountant_is_said_before_training(tmp_path: Path) -> None:
+def test_a_missing_accountant_is_said_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedfeast.federation.privacy.find_spec", lambda name: None)
     with pytest.raises(InvalidInput, match=r"pip install 'fedfeast\[privacy\]'"):
         Run.create("digits", tmp_path / "run", {"privacy.clip_norm": 1.0})
     assert not (tmp_path / "run").exists()
