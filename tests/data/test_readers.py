@@ -111,9 +111,9 @@ def test_a_damaged_or_hostile_pickle_is_refused(tmp_path: Path, content: bytes, 
     ("file", "content", "message"),
     [
         ("train-images-idx3-ubyte.gz", b"", "damaged or incomplete"),
-        ("train-images-idx3-ubyte.gz", gzip.compress(b"\0\0\x08\x01" + bytes(12)), "magic number is 0x801"),
-        ("train-images-idx3-ubyte.gz", gzip.compress(b"\0\0\x08\x03" + bytes(4)), "damaged or incomplete"),
-        ("t10k-labels-idx1-ubyte.gz", gzip.compress(b"\0\0\x08\x01\0\0\0\1\0"), "6 images but other labels"),
+        ("train-images-idx3-ubyte.gz", gzip.compress(b"\0\0\x08\x01" + bytes(12), mtime=0), "magic number is 0x801"),
+        ("train-images-idx3-ubyte.gz", gzip.compress(b"\0\0\x08\x03" + bytes(4), mtime=0), "damaged or incomplete"),
+        ("t10k-labels-idx1-ubyte.gz", gzip.compress(b"\0\0\x08\x01\0\0\0\1\0", mtime=0), "6 images but other labels"),
         ("t10k-labels-idx1-ubyte.gz", None, "lacks t10k-labels-idx1-ubyte.gz"),
     ],
 )
