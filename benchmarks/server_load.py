@@ -199,14 +199,9 @@ async def measure(seconds: float, rate: int, clients: int) -> dict[str, Any]:
         "versions": {name: version(name) for name in ("fastapi", "starlette", "uvicorn", "h11")},
         "python": platform.python_version(),
         "load_before": round(load, 2),
-        "models_kilobytes": [_kilobytes(variant) for variant in listed],
         "open_loop": first,
         "closed_loop": second,
     }
-
-
-def _kilobytes(variant: dict[str, Any]) -> int:
-    return round(4 * int(variant["parameters"]) / 1000)
 
 
 def _budget(generator: np.random.Generator) -> float:
