@@ -29,7 +29,7 @@ fleet-demo: setup ## Train digits over a SuperLink and three SuperNodes on this 
 	$(BIN)/fedfeast fleet demo --out runs/fleet-demo
 
 test: setup chromium ## Run all tests, in two processes of one thread each
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 gpu-test: setup ## Run the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu

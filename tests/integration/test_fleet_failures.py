@@ -111,16 +111,17 @@ def test_a_fleet_goes_on_through_failures(tmp_path: Path) -> None:
         # The server app is killed: the next start goes on after the last finished round, here with another deadline.
         os.kill(stage.server_app(), signal.SIGKILL)
         stage.go_on(stage.rounds(), STRICT)
+        for name in ("a", "b", "c"):
+            stage.wait(lambda name=name: stage.log().count(f"{name} has joined") >= 2, f"{name}'s return")
 
         # One node is killed in the middle of a round, another one answers late, a third joins meanwhile.
         stage.hang("b", "c")
         fleet.kill("b")
-        hit = stage.rounds() + 1
         stage.start_node("d")
-        stage.wait_for_log(f"round {hit} goes on without c: no answer within {STRICT} s")
+        stage.wait_for_log(f"goes on without c: no answer within {STRICT} s")
         stage.release("c")
-        stage.wait_for_log(f"round {hit} goes on without b")
-        stage.wait_for_log(f"the answer of c for round {hit} came too late and was dropped")
+        stage.wait_for_log("goes on without b")
+        stage.wait_for_log("came too late and was dropped")
         stage.wait_for_log("d has joined")
 
         # The SuperLink alone is killed: its server app gives the folder up, and the nodes come back by themselves.

@@ -273,7 +273,7 @@ def test_only_a_better_score_is_best_and_the_test_curve_is_of_the_best_weights(t
         test=watched(plain.test, "test", uses),
     )
     states = train_recorded(run)
-    assert uses == ["validation"] * 4 + ["test"], "the test set is looked at once, when all is chosen"
+    assert uses == ["validation"] * 4 + ["test", "validation"], "the test set is looked at once, when all is chosen"
     bests = [(state.best.finished_rounds, state.best.score) for state in states if state.best]
     assert bests == [(1, 0.25), (2, 0.75), (2, 0.75), (2, 0.75)]
     assert run.summary["best_round"] == 2
