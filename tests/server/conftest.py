@@ -86,7 +86,7 @@ def serve() -> Iterator[Serve]:
     for process in started:
         process.send_signal(signal.SIGTERM)
     for process in started:
-        process.wait(timeout=20)
+        process.wait(timeout=60)
         assert process.stdout is not None
         process.stdout.close()
 

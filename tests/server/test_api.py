@@ -203,7 +203,7 @@ def test_several_runs(trained: Path, folder: Path, client_of: ClientOf) -> None:
     ],
 )
 def test_paths_lead_nowhere_else(address: str, path: str) -> None:
-    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=10)
+    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=60)
     connection.putrequest("GET", path, skip_host=False)
     connection.endheaders()
     answer = connection.getresponse()
@@ -216,7 +216,7 @@ def test_paths_lead_nowhere_else(address: str, path: str) -> None:
 
 
 def test_requests_that_are_no_http(address: str) -> None:
-    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=10)
+    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=60)
     connection.putrequest("GET", "/healthz")
     connection.putheader("X-Long", "x" * 200_000)
     connection.endheaders()

@@ -61,7 +61,7 @@ def test_it_ends_in_order(trained: Path, stop: signal.Signals) -> None:
         assert httpx.get(f"{address}api/run", headers={"authorization": "Bearer secret"}).status_code == 200
         asked = time.monotonic()
         server.send_signal(stop)
-        _, told = server.communicate(timeout=20)
+        _, told = server.communicate(timeout=60)
         assert time.monotonic() - asked < 15
     assert "Traceback" not in told
     assert server.returncode in (0, -stop)

@@ -5,7 +5,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+PATIENCE_MS = 30_000  # a busy machine builds networks slowly
+expect.set_options(timeout=PATIENCE_MS)
 
 
 class Opened(NamedTuple):
@@ -23,7 +26,7 @@ class Visitor:
 
     def open(self, address: str, width: int = 1280, scheme: str = "light", complaints_expected: bool = False) -> Page:
         context = self._browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(PATIENCE_MS)
         page = context.new_page()
         opened = Opened(page, [], [])
         if not complaints_expected:

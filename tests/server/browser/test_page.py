@@ -22,7 +22,7 @@ ZERO = [*LEFT, (0.7, 0.76), (0.74, 0.5), (0.68, 0.25), (0.5, 0.12)]
 
 
 def ask(address: str) -> Any:
-    with urllib.request.urlopen(address, timeout=10) as answer:
+    with urllib.request.urlopen(address, timeout=60) as answer:
         return json.load(answer)
 
 
