@@ -110,6 +110,7 @@ def test_a_drawn_digit_is_predicted_by_every_model(visitor: Any, address: str) -
 def test_the_keyboard_draws_too(visitor: Any, address: str) -> None:
     page = visitor.open(address)
     pad = page.locator("#drawing")
+    expect(pad).to_be_visible()  # keys that are pressed before go nowhere
     pad.focus()
     pad.press(" ")
     for _ in range(9):
