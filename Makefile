@@ -44,7 +44,6 @@ bench: setup ## Measure speed and memory; results belong in benchmarks/
 	$(BIN)/python benchmarks/many_clients.py
 	$(BIN)/python benchmarks/two_processes.py
 	$(BIN)/python benchmarks/fleet.py
-	$(BIN)/python benchmarks/ladder.py
 	$(BIN)/python benchmarks/server_load.py
 
 gpu-bench: setup ## Measure a round on a CUDA device; FOLDER holds the data
