@@ -17,7 +17,7 @@ from fedfeast.federation import Client, Treatment
 from fedfeast.flower.local_fleet import LocalFleet
 from fedfeast.randomness import named_generator
 from fedfeast.runs import Run
-from fedfeast.runs.assembly import build_method
+from fedfeast.runs.building import build_method
 from fedfeast.runs.recipe import load_recipe
 
 ROOT = Path(__file__).parent

@@ -17,7 +17,7 @@ from fedfeast.federation import Aggregation, Assignment, Client, Intake, NormHis
 from fedfeast.federation.replies import norm_of
 from fedfeast.randomness import named_generator
 from fedfeast.runs import load_recipe
-from fedfeast.runs.assembly import build_without_data
+from fedfeast.runs.building import build_without_data
 
 CLIP_MULTIPLE = 1.5
 

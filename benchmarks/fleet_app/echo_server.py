@@ -17,7 +17,7 @@ from fedfeast.flower.fleet import Fleet
 from fedfeast.flower.post import Post
 from fedfeast.flower.terms import Terms
 from fedfeast.randomness import named_generator
-from fedfeast.runs.assembly import build_method
+from fedfeast.runs.building import build_method
 from fedfeast.runs.folder import RunFolder
 from fedfeast.runs.recipe import load_recipe
 

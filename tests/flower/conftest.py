@@ -16,7 +16,8 @@ from fedfeast.flower.post import Post
 from fedfeast.flower.server import fleet_recipe
 from fedfeast.flower.terms import Terms
 from fedfeast.runs import Run, load_recipe
-from fedfeast.runs.assembly import build_method, split_data
+from fedfeast.runs.assembly import split_data
+from fedfeast.runs.building import build_method
 
 SMALL = [
     "population.num_clients=3",

@@ -24,7 +24,8 @@ from fedfeast.networks import Architecture
 from fedfeast.networks.normalisation import by_batch
 from fedfeast.randomness import named_generator
 from fedfeast.runs import Interrupted, load_recipe
-from fedfeast.runs.assembly import Federation, assemble, build_without_data
+from fedfeast.runs.assembly import Federation, assemble
+from fedfeast.runs.building import build_without_data
 from fedfeast.runs.training import Silent
 
 pytestmark = pytest.mark.gpu

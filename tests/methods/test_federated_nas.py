@@ -14,7 +14,7 @@ from fedfeast.methods.federated_nas import FederatedNas
 from fedfeast.networks import Architecture
 from fedfeast.randomness import named_generator
 from fedfeast.runs import load_recipe
-from fedfeast.runs.assembly import build_without_data
+from fedfeast.runs.building import build_without_data
 from fedfeast.variants import VariantCache
 
 RICH, POOR = 1500e6, 25e6

@@ -11,7 +11,7 @@ from fedfeast.networks.normalisation import by_batch
 from fedfeast.randomness import named_generator
 from fedfeast.routing import ChosenSlices
 from fedfeast.runs import load_recipe
-from fedfeast.runs.assembly import build_without_data
+from fedfeast.runs.building import build_without_data
 
 SMALL = ResNet((6, 10, 10), (2, 1, 2), (1, 2, 1), image_size=9, image_channels=2, classes=5, activation="before")
 NARROW = Level((3, 5, 5), (3,))

@@ -18,7 +18,7 @@ from fedfeast.networks.normalisation import by_batch
 from fedfeast.randomness import named_generator
 from fedfeast.routing import MaskedPositions
 from fedfeast.runs import load_recipe
-from fedfeast.runs.assembly import build_without_data
+from fedfeast.runs.building import build_without_data
 
 SMALL = ResNet((4, 8), (1, 1), (1, 2), image_size=6, image_channels=1, classes=3)
 WHOLE_MACS = SMALL.macs(SMALL.whole)

@@ -13,7 +13,7 @@ from fedfeast.networks import Level, ResNet
 from fedfeast.population import paper_population
 from fedfeast.randomness import named_generator
 from fedfeast.runs import load_recipe
-from fedfeast.runs.assembly import build_without_data
+from fedfeast.runs.building import build_without_data
 
 SMALL = ResNet((4, 8, 8), (1, 1, 1), (1, 2, 2), image_size=8, image_channels=1, classes=3, early_exits=True)
 THREE_LEVELS = ((1, 0.5), (2, 0.5), (3, 1.0))

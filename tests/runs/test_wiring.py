@@ -22,7 +22,8 @@ from fedfeast.population import alpha_data_from_effective, partition_by_budget, 
 from fedfeast.randomness import named_generator
 from fedfeast.routing import envelope_of
 from fedfeast.runs import Interrupted, Run, load_recipe
-from fedfeast.runs.assembly import Federation, assemble, build_network, split_off_server_examples
+from fedfeast.runs.assembly import Federation, assemble, split_off_server_examples
+from fedfeast.runs.building import build_network
 from fedfeast.runs.checkpoint import CheckpointFolder, TrainingState
 from fedfeast.runs.training import Silent
 from fedfeast.variants import read_cache

@@ -22,7 +22,8 @@ from fedfeast.flower.wire import (
     unpack_slice,
     wire_dtype,
 )
-from fedfeast.runs.assembly import build_method, build_preparation, build_privacy, build_sgd, choose_device
+from fedfeast.runs.assembly import choose_device
+from fedfeast.runs.building import build_method, build_preparation, build_privacy, build_sgd
 from fedfeast.runs.recipe import Recipe
 from fedfeast.runs.run import usable_cores
 

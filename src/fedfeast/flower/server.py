@@ -18,7 +18,8 @@ from fedfeast.flower.orphans import end_with_parent
 from fedfeast.flower.post import Post
 from fedfeast.flower.terms import Terms
 from fedfeast.runs import Run
-from fedfeast.runs.assembly import build_method, split_data
+from fedfeast.runs.assembly import split_data
+from fedfeast.runs.building import build_method
 from fedfeast.runs.recipe import Recipe, load_recipe, parse_recipe
 
 LOG = logging.getLogger("fedfeast.fleet")

@@ -1,6 +1,6 @@
 """FedAvg: one fixed network for every client that can afford it (McMahan et al., 2017)."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -8,19 +8,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from torch import Tensor
 
-from fedfeast.data import Batch
 from fedfeast.errors import InvalidInput
-from fedfeast.federation import (
-    Assignment,
-    Client,
-    Constants,
-    Method,
-    OperatingPoint,
-    Parts,
-    Pass,
-    State,
-    mixed_cross_entropy,
-)
+from fedfeast.federation import Assignment, Client, OperatingPoint, Parts, State
+from fedfeast.methods.one_pass import OnePassMethod
 from fedfeast.methods.served_variants import cached_points
 from fedfeast.networks import ElasticResNet
 from fedfeast.routing import SliceMap
@@ -28,7 +18,7 @@ from fedfeast.variants import Variant, VariantCache
 
 
 @dataclass(frozen=True)
-class FedAvg(Method):
+class FedAvg(OnePassMethod):
     """Train one cached variant; clients that cannot afford it neither train nor are served."""
 
     paper: ClassVar = "McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, 2017"
@@ -69,21 +59,6 @@ class FedAvg(Method):
         """Send everybody the network; an answer weighs n_i."""
         architectures = (self.variant.architecture,)
         return [Assignment(client, self._slice_map, architectures, client.num_examples) for client in cohort], state
-
-    def passes(self, assignment: Assignment, step: int, generator: np.random.Generator) -> list[Pass]:
-        """Return the one supervised pass."""
-        return [Pass(assignment.architectures[0], "supervised")]
-
-    def expected_passes(self, assignment: Assignment) -> dict[Hashable, float]:
-        """Return the one pass."""
-        return {assignment.architectures[0]: 1.0}
-
-    def loss(
-        self, role: str, outputs: tuple[Tensor, ...], batch: Batch, carried: Tensor | None, constants: Constants
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return the supervised loss."""
-        (logits,) = outputs
-        return mixed_cross_entropy(logits, batch), None
 
     def operating_points(self) -> tuple[OperatingPoint, ...]:
         """Return the one network."""

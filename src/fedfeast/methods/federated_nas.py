@@ -11,19 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedfeast.data import Batch
 from fedfeast.errors import InvalidInput
-from fedfeast.federation import (
-    Assignment,
-    Client,
-    Constants,
-    Method,
-    OperatingPoint,
-    Parts,
-    Pass,
-    State,
-    mixed_cross_entropy,
-)
+from fedfeast.federation import Assignment, Client, OperatingPoint, Parts, State
+from fedfeast.methods.one_pass import OnePassMethod
 from fedfeast.methods.served_variants import cached_points
 from fedfeast.networks import Architecture, ElasticResNet
 from fedfeast.routing import SliceMap
@@ -34,7 +24,7 @@ DRAWS_FOR_LARGEST = 32
 
 
 @dataclass(frozen=True)
-class FederatedNas(Method):
+class FederatedNas(OnePassMethod):
     """Of each cohort one client trains the largest network, one the smallest, the others networks drawn at random."""
 
     plans_differ: ClassVar = True
@@ -113,21 +103,6 @@ class FederatedNas(Method):
         last = 1 / cohort_size
         progress = min(round_index / (self.annealed_share * self.rounds), 1.0)
         return last + (self.first_weight - last) * (1 + cos(pi * progress)) / 2
-
-    def passes(self, assignment: Assignment, step: int, generator: np.random.Generator) -> list[Pass]:
-        """Return one supervised pass of the client's network."""
-        return [Pass(assignment.architectures[0], "supervised")]
-
-    def expected_passes(self, assignment: Assignment) -> dict[Hashable, float]:
-        """Return the one pass."""
-        return {assignment.architectures[0]: 1.0}
-
-    def loss(
-        self, role: str, outputs: tuple[Tensor, ...], batch: Batch, carried: Tensor | None, constants: Constants
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return the supervised loss."""
-        (logits,) = outputs
-        return mixed_cross_entropy(logits, batch), None
 
     def operating_points(self) -> tuple[OperatingPoint, ...]:
         """Return every cached variant."""

@@ -1,6 +1,6 @@
 """FIARSE: single weights, kept by their size, as many as a client affords (Wu et al., 2024)."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
@@ -10,34 +10,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedfeast.data import Batch
 from fedfeast.errors import InvalidInput
-from fedfeast.federation import (
-    Assignment,
-    Client,
-    Constants,
-    Deployed,
-    LocalSgd,
-    Method,
-    OperatingPoint,
-    Parts,
-    Pass,
-    State,
-    mixed_cross_entropy,
-)
+from fedfeast.federation import Assignment, Client, Constants, Deployed, LocalSgd, OperatingPoint, Parts, State
 from fedfeast.methods.importance import Importance, count_macs, rank_positions
+from fedfeast.methods.one_pass import OnePassMethod
 from fedfeast.methods.served_variants import format_macs
-from fedfeast.methods.tiers import Weighting
+from fedfeast.methods.tiers import Weighting, weight_of
 from fedfeast.networks import ResNet
 from fedfeast.routing import MaskedPositions
 
 
 @dataclass(frozen=True)
-class Fiarse(Method):
+class Fiarse(OnePassMethod):
     """Every client trains the weights above a threshold that makes the masked network as costly as its budget."""
 
     paper: ClassVar = "Wu et al., FIARSE: Model-Heterogeneous FL via Importance-Aware Submodel Extraction, 2024"
-    network: ResNet
+    network: ResNet  # trained whole: scattered zeros save no training compute
     layerwise: bool = False  # the same share of each stage, instead of one threshold for all
     gradient: Literal["intended", "released"] = "intended"  # by the paper, or as the authors' code computes it
     membership: Literal["mask", "delta"] = "mask"  # who has a say: whoever was sent a weight, or whoever changed it
@@ -78,7 +66,7 @@ class Fiarse(Method):
         for client in cohort:
             thresholds = ranked.thresholds(client.budget_macs)
             slices = MaskedPositions.of(self.network.layout, flat.abs() >= thresholds)
-            weight = float(client.num_examples) if self.weighting == "samples" else 1.0
+            weight = weight_of(client, self.weighting)
             assignments.append(Assignment(client, slices, (self.network.whole,), weight, {"thresholds": thresholds}))
         return assignments, state
 
@@ -93,20 +81,6 @@ class Fiarse(Method):
         if self.gradient == "released":
             return masked
         return masked * (1 + (2 * threshold * size / (size + threshold) ** 2).nan_to_num(0.0))
-
-    def passes(self, assignment: Assignment, step: int, generator: np.random.Generator) -> list[Pass]:
-        """Return one supervised pass."""
-        return [Pass(self.network.whole, "supervised")]
-
-    def expected_passes(self, assignment: Assignment) -> dict[Hashable, float]:
-        """Return the one pass: scattered zeros save no training compute."""
-        return {self.network.whole: 1.0}
-
-    def loss(
-        self, role: str, outputs: tuple[Tensor, ...], batch: Batch, carried: Tensor | None, constants: Constants
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return the supervised loss."""
-        return mixed_cross_entropy(outputs[-1], batch), None
 
     def served_macs(self, assignment: Assignment) -> int:
         """Return the cost of the weights that the client was sent."""

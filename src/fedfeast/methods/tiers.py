@@ -10,18 +10,9 @@ from typing import Literal
 import numpy as np
 from torch import Tensor
 
-from fedfeast.data import Batch
 from fedfeast.errors import InvalidInput
-from fedfeast.federation import (
-    Assignment,
-    Client,
-    Constants,
-    Method,
-    OperatingPoint,
-    Pass,
-    State,
-    mixed_cross_entropy,
-)
+from fedfeast.federation import Assignment, Client, Constants, OperatingPoint, State
+from fedfeast.methods.one_pass import OnePassMethod
 from fedfeast.methods.served_variants import format_macs
 from fedfeast.networks import Level, ResNet
 from fedfeast.routing import SliceMap
@@ -37,7 +28,7 @@ class Tier:
     served: Level
 
 
-class TieredMethod(Method):
+class TieredMethod(OnePassMethod):
     """Leading slices of the rivals' ResNet; a client trains one level, the largest it affords."""
 
     network: ResNet
@@ -85,7 +76,7 @@ class TieredMethod(Method):
         for client in cohort:
             levels = self.levels_of(client)
             slices, constants = self.slices_of(levels[-1], round_index), self.constants_of(client, round_index)
-            assignments.append(Assignment(client, slices, levels, self.weight_of(client), constants))
+            assignments.append(Assignment(client, slices, levels, weight_of(client, self.weighting), constants))
         return assignments, state
 
     def levels_of(self, client: Client) -> tuple[Level, ...]:
@@ -102,27 +93,14 @@ class TieredMethod(Method):
         """Return what stays the same for a client over a round."""
         return {}
 
-    def weight_of(self, client: Client) -> float:
-        """Return what a client's answer weighs."""
-        return float(client.num_examples) if self.weighting == "samples" else 1.0
-
-    def passes(self, assignment: Assignment, step: int, generator: np.random.Generator) -> list[Pass]:
-        """Return one supervised pass of the client's level."""
-        return [Pass(assignment.architectures[-1], "supervised")]
-
-    def expected_passes(self, assignment: Assignment) -> dict[Hashable, float]:
-        """Return the one pass."""
-        return {assignment.architectures[-1]: 1.0}
-
-    def loss(
-        self, role: str, outputs: tuple[Tensor, ...], batch: Batch, carried: Tensor | None, constants: Constants
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return the supervised loss."""
-        return mixed_cross_entropy(outputs[-1], batch), None
-
     @cached_property
     def _slice_maps(self) -> dict[Level, SliceMap]:
         return {}
+
+
+def weight_of(client: Client, weighting: Weighting) -> float:
+    """Return what a client's answer weighs."""
+    return float(client.num_examples) if weighting == "samples" else 1.0
 
 
 def narrowed(network: ResNet, widths: Sequence[float]) -> list[Tier]:

@@ -14,11 +14,11 @@ import torch
 
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Method, OperatingPoint
-from fedfeast.methods import find_method
 from fedfeast.networks import Layout
 from fedfeast.networks.normalisation import ByStatistics, RecordingByBatch
 from fedfeast.randomness import named_generator
-from fedfeast.runs.assembly import build_parts, choose_device
+from fedfeast.runs.assembly import choose_device
+from fedfeast.runs.building import build_method
 from fedfeast.runs.recipe import Recipe, resolve_recipe
 
 WARM_UP = 3  # passes before the clock runs
@@ -63,9 +63,7 @@ def measure_device(
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(threads or loaded.engine.threads or before)
-        method = find_method(loaded.method_name).build(
-            build_parts(loaded), **loaded.method.model_dump(exclude={"name"})
-        )
+        method, _ = build_method(loaded)
         timings = []
         for point in _spread(method.operating_points(), num_variants):
             timings.append(_time(method, point, loaded, device))

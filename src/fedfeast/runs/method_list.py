@@ -7,7 +7,7 @@ from typing import Any
 
 from fedfeast.federation import Method
 from fedfeast.methods import METHODS
-from fedfeast.runs.assembly import build_parts
+from fedfeast.runs.building import build_parts
 from fedfeast.runs.recipe import Recipe, resolve_recipe
 from fedfeast.runs.sections import method_section
 

@@ -8,7 +8,7 @@ import numpy as np
 from fedfeast.federation import Assignment, Client, Method
 from fedfeast.population import Population
 from fedfeast.randomness import named_generator
-from fedfeast.runs.assembly import build_without_data
+from fedfeast.runs.building import build_without_data
 from fedfeast.runs.recipe import Recipe
 from fedfeast.variants import VariantCache
 

@@ -16,7 +16,8 @@ from fedfeast.engines.ranks import LostRank, join_ranks
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import ClientWins, Curve, count_client_wins
 from fedfeast.federation import require_accountant, spent_epsilon
-from fedfeast.runs.assembly import Federation, assemble, build_privacy, engine_name, precision_name, require_device
+from fedfeast.runs.assembly import Federation, assemble, engine_name, precision_name, require_device
+from fedfeast.runs.building import build_privacy
 from fedfeast.runs.checkpoint import Best, TrainingState
 from fedfeast.runs.folder import RunFolder
 from fedfeast.runs.interrupts import interruptible, uninterrupted

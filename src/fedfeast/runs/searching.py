@@ -8,7 +8,7 @@ import numpy as np
 
 from fedfeast.networks import ElasticResNet
 from fedfeast.randomness import named_generator
-from fedfeast.runs.assembly import build_network
+from fedfeast.runs.building import build_network
 from fedfeast.runs.recipe import Recipe, resolve_recipe
 from fedfeast.variants import Variant, VariantCache, write_cache
 from fedfeast.variants.search import Found, dominated, repeated, search_cache

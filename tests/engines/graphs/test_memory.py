@@ -10,7 +10,7 @@ from fedfeast.engines.graphs.slots import Slot
 from fedfeast.engines.graphs.workshop import Workshop
 from fedfeast.federation import LocalSgd
 from fedfeast.runs import load_recipe
-from fedfeast.runs.assembly import build_without_data
+from fedfeast.runs.building import build_without_data
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from fedfeast.federation import LocalSgd
 from fedfeast.networks.normalisation import by_batch
 from fedfeast.randomness import named_generator
 from fedfeast.runs import load_recipe
-from fedfeast.runs.assembly import build_without_data
+from fedfeast.runs.building import build_without_data
 
 SHAPES = ((4, 10),)
 

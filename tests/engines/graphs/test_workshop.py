@@ -13,7 +13,7 @@ from fedfeast.methods import Feast
 from fedfeast.randomness import named_generator
 from fedfeast.routing import SliceMap
 from fedfeast.runs import load_recipe
-from fedfeast.runs.assembly import build_without_data
+from fedfeast.runs.building import build_without_data
 
 CPU = torch.device("cpu")
 DOUBLE = Precision(torch.float64, torch.float64)

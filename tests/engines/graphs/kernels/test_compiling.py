@@ -17,7 +17,7 @@ from fedfeast.engines.graphs.workshop import Workshop
 from fedfeast.federation import LocalSgd
 from fedfeast.randomness import named_generator
 from fedfeast.runs import load_recipe
-from fedfeast.runs.assembly import build_without_data
+from fedfeast.runs.building import build_without_data
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -33,7 +33,7 @@ from fedfeast.engines.graphs.kernels.compiling import plan_launches
 from fedfeast.engines.graphs.workshop import Workshop
 from fedfeast.federation import LocalSgd
 from fedfeast.runs import load_recipe
-from fedfeast.runs.assembly import build_without_data
+from fedfeast.runs.building import build_without_data
 
 TYPES = {torch.bfloat16: "*bf16", torch.float32: "*fp32", torch.int32: "*i32", int: "i32", float: "fp32"}
 
