@@ -14,10 +14,10 @@ import torch
 from torch import nn
 
 from fedfeast.data import draw_local_plan, make_batches
-from fedfeast.federation import Assignment
+from fedfeast.federation import Assignment, RoundOrder
 from fedfeast.networks import Architecture, ElasticResNet
 from fedfeast.randomness import named_generator
-from fedfeast.runs import load_recipe
+from fedfeast.recipes import load_recipe
 from fedfeast.runs.assembly import Federation, assemble
 from fedfeast.serving.families.elastic_resnet import Network, describe
 
@@ -86,7 +86,7 @@ def main() -> None:
             bare_round(federation, planned, modules, index)
 
         def eager(planned: list[Assignment] = assignments, index: int = round_index) -> None:
-            engine.run_round(flat, planned, index, RATE)
+            engine.run_round(RoundOrder(flat, planned, index, RATE))
 
         for name, work in _by_turns(round_index, {"bare": bare, "eager": eager}):
             started = time.perf_counter()

@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
-from fedfeast.federation import Client, Treatment
+from fedfeast.federation import Client, UpdatePolicy
 from fedfeast.flower.local_fleet import LocalFleet
 from fedfeast.randomness import named_generator
+from fedfeast.recipes.building import build_method
+from fedfeast.recipes.recipe import load_recipe
 from fedfeast.runs import Run
-from fedfeast.runs.building import build_method
-from fedfeast.runs.recipe import load_recipe
 
 ROOT = Path(__file__).parent
 PATIENCE_SECONDS = 900.0
@@ -69,11 +69,11 @@ def in_process(budgets: list[float], rounds: int) -> list[float]:
     seconds = []
     for _ in range(rounds):
         began = time.perf_counter()
-        intake = Treatment().intake(flat, len(assignments), checked=True)
+        aggregator = UpdatePolicy().aggregator(flat, len(assignments), checked=True)
         for assignment in assignments:
             sent = assignment.slice_map.gather(flat)
-            intake.take(assignment, sent, sent * 1.01, num_examples=500)
-        method.merge(flat, intake.answers)
+            aggregator.take(assignment, sent, sent * 1.01, num_examples=500)
+        method.merge(flat, aggregator.answers)
         seconds.append(time.perf_counter() - began)
     return seconds
 

@@ -1,6 +1,6 @@
 """Digits with clients that lie: what each rule of aggregation keeps of the population score.
 
-python benchmarks/hostile_clients.py --seeds 0,1,2 --out benchmarks/DATE-hostile-clients.md
+python benchmarks/hostile_clients.py --seeds 0,1,2 --out benchmarks/DATE-adversary-clients.md
 """
 
 import argparse
@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from fedfeast.app.report import write_report
+from fedfeast.presentation.report import write_report
 from fedfeast.randomness import named_generator
 from fedfeast.runs import Run
 
@@ -24,7 +24,7 @@ Runs = Mapping[tuple[str, int], Run]  # case and seed
 
 def cases(share: float, enlargement: float) -> dict[str, Mapping[str, Any]]:
     """Every rule with hostile clients, the plain mean first, after the clean run that all are measured against."""
-    lies = {"hostile.share": share, "hostile.enlargement": enlargement}
+    lies = {"adversary.share": share, "adversary.enlargement": enlargement}
     return {CLEAN: {}, **{f"{rule}, hostile": {"aggregation.rule": rule, **lies} for rule in RULES}}
 
 
@@ -51,9 +51,9 @@ def train_all(folder: Path, seeds: Sequence[int], rounds: int, lies: tuple[float
 def who_lies(run: Run) -> str:
     """Say what the hostile clients of a run hold, and how often they are in the majority."""
     federation = run.federation
-    hostility = federation.treatment().hostility
-    assert hostility is not None
-    liars = hostility.clients
+    adversary = federation.update_policy().adversary
+    assert adversary is not None
+    liars = adversary.clients
     examples = {one.index: one.num_examples for one in federation.clients if one.index in federation.participants}
     held = sum(examples[index] for index in liars) / sum(examples.values())
     flat, method = federation.initial_weights(), federation.method
@@ -63,14 +63,14 @@ def who_lies(run: Run) -> str:
         planned, _ = method.plan_round(
             method.initial_state(), flat, cohort, row["round"] - 1, named_generator(federation.recipe.seed, "plan")
         )
-        everybody, hostile = torch.zeros_like(flat), torch.zeros_like(flat)
+        everybody, liars_there = torch.zeros_like(flat), torch.zeros_like(flat)
         for assignment in planned:
             assignment.slice_map.increment_(everybody, 1.0)
             if assignment.client.index in liars:
-                assignment.slice_map.increment_(hostile, 1.0)
+                assignment.slice_map.increment_(liars_there, 1.0)
         reached += int((everybody > 0).sum())
         few += int(((everybody > 0) & (everybody < 3)).sum())
-        lost += int(((everybody > 0) & (2 * hostile >= everybody)).sum())
+        lost += int(((everybody > 0) & (2 * liars_there >= everybody)).sum())
     return f"{100 * held:.0f} % | {100 * few / reached:.0f} % | {100 * lost / reached:.0f} %"
 
 

@@ -20,15 +20,16 @@ from typing import Any
 
 import numpy as np
 
-from fedfeast.data.prepared import Decoded, write_prepared
+from fedfeast.data.reading.prepared import Decoded, write_prepared
 from fedfeast.evaluation import Curve, CurvePoint
+from fedfeast.federation import RoundOrder
+from fedfeast.machine import processor_and_cores
 from fedfeast.randomness import named_generator
 from fedfeast.runs import Run
 from fedfeast.runs.assembly import Federation
 from fedfeast.runs.checkpoint import Best, TrainingState
 from fedfeast.serving.exporting import ExportOptions
 from fedfeast.serving.ladder import export_ladder
-from fedfeast.serving.latency import device_name
 from fedfeast.serving.verification import verify
 
 EXAMPLES = {"train": 12_000, "test": 1_000}
@@ -78,7 +79,7 @@ def trained(federation: Federation) -> Best:
     cohort = clients[:CLIENTS]  # the least train in seconds
     for round_index in range(ROUNDS):
         planned, _ = method.plan_round(method.initial_state(), flat, cohort, round_index, named_generator(0, "plan"))
-        flat = engine.run_round(flat, planned, round_index, federation.recipe.training.learning_rate).flat
+        flat = engine.run_round(RoundOrder(flat, planned, round_index, federation.recipe.training.learning_rate)).flat
     return Best(ROUNDS, 0.01, flat)
 
 
@@ -102,7 +103,7 @@ def measure(rungs: int, threads: int, options: ExportOptions, data: Path | None)
         verifying = time.perf_counter() - started
     return {
         "date": date.today().isoformat(),
-        "hardware": device_name(),
+        "hardware": processor_and_cores(),
         "threads": threads,
         "versions": {name: version(name) for name in ("torch", "onnx", "onnxruntime")},
         "python": platform.python_version(),

@@ -16,7 +16,7 @@ import torch
 from round_gpu import planned, time_rounds
 
 from fedfeast.engines import GraphEngine
-from fedfeast.runs import load_recipe
+from fedfeast.recipes import load_recipe
 from fedfeast.runs.assembly import assemble
 
 METHODS = ("feast", "heterofl", "scalefl", "fiarse", "deepfednas", "superfednas", "fjord", "fedrolex")

@@ -20,9 +20,9 @@ from torch.profiler import ProfilerActivity, profile
 
 from fedfeast.data.round_batches import BatchRecord, make_round
 from fedfeast.engines import EagerEngine, GraphEngine
-from fedfeast.federation import Assignment, Engine, LocalSgd, sample_cohort
+from fedfeast.federation import Assignment, Engine, LocalSgd, RoundOrder, sample_cohort
 from fedfeast.randomness import named_generator
-from fedfeast.runs import load_recipe
+from fedfeast.recipes import load_recipe
 from fedfeast.runs.assembly import Federation, assemble
 
 KINDS = {
@@ -47,7 +47,7 @@ def time_rounds(federation: Federation, engine: Engine, rounds: range, flat: tor
     """Return the mean seconds of a round, the setup seconds of all, and the steps of all."""
     setup, steps, started = 0.0, 0, time.perf_counter()
     for round_index in rounds:
-        result = engine.run_round(flat, planned(federation, flat, round_index), round_index, 0.05)
+        result = engine.run_round(RoundOrder(flat, planned(federation, flat, round_index), round_index, 0.05))
         setup, steps = setup + result.setup_seconds, steps + result.num_steps
     torch.cuda.synchronize()
     return (time.perf_counter() - started) / len(rounds), setup, steps
@@ -83,7 +83,7 @@ def time_preparation(federation: Federation, engine: GraphEngine, flat: torch.Te
 def profile_round(federation: Federation, engine: GraphEngine, flat: torch.Tensor) -> tuple[dict[str, float], int]:
     """Return the share of device time by kind of work in one round, and the number of kernels."""
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
-        engine.run_round(flat, planned(federation, flat, 0), 0, 0.05)
+        engine.run_round(RoundOrder(flat, planned(federation, flat, 0), 0, 0.05))
         torch.cuda.synchronize()
     micros: Counter[str] = Counter()
     events = [event for event in profiled.events() if event.device_type.name == "CUDA"]
@@ -120,7 +120,7 @@ def measure(settings: list[str], recipe_name: str, num_rounds: int, eager_rounds
         "eager_ratio": eager_seconds / same_rounds,
         "capture_seconds": setup,
         "capture_seconds_again": setup_again,
-        "graphs": engine.workshop.num_graphs,
+        "graphs": engine.context.num_graphs,
         "peak_gib": (total - free) / 2**30,  # of the whole device, graphs included
         "prepared_examples": prepared_examples,
         "preparation_ms": preparation_ms,

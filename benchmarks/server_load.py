@@ -26,9 +26,9 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
+from fedfeast.machine import processor_and_cores
 from fedfeast.randomness import named_generator
 from fedfeast.runs import train
-from fedfeast.serving.latency import device_name
 
 SHORT = {"training.rounds": 2, "evaluation.every_rounds": 1}
 LEAST_MACS, GREATEST_MACS = 1.3e5, 1e7
@@ -195,7 +195,7 @@ async def measure(seconds: float, rate: int, clients: int) -> dict[str, Any]:
         second = await closed_loop(address, process, clients, seconds)
     return {
         "date": date.today().isoformat(),
-        "hardware": device_name(),
+        "hardware": processor_and_cores(),
         "versions": {name: version(name) for name in ("fastapi", "starlette", "uvicorn", "h11")},
         "python": platform.python_version(),
         "load_before": round(load, 2),

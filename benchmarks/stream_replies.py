@@ -13,11 +13,11 @@ from statistics import median
 
 import torch
 
-from fedfeast.federation import Aggregation, Assignment, Client, Intake, NormHistory, find_form_fault
-from fedfeast.federation.replies import norm_of
+from fedfeast.federation import Aggregation, Aggregator, Assignment, Client, NormHistory, find_form_fault
+from fedfeast.federation.aggregation.refusals import norm_of
+from fedfeast.planning.outline import outline
 from fedfeast.randomness import named_generator
-from fedfeast.runs import load_recipe
-from fedfeast.runs.building import build_without_data
+from fedfeast.recipes import load_recipe
 
 CLIP_MULTIPLE = 1.5
 
@@ -28,7 +28,8 @@ def peak_megabytes() -> float:
 
 def assignments_of(recipe: str) -> tuple[list[Assignment], int]:
     """Return what every client of the population is sent, and the size of the global vector."""
-    method, _, population, participants = build_without_data(load_recipe(recipe))
+    built = outline(load_recipe(recipe))
+    method, population, participants = built.method, built.population, built.participants
     cohort = [
         Client(index, population.names[index], float(population.budgets_macs[index]), num_examples=500)
         for index in participants
@@ -38,13 +39,13 @@ def assignments_of(recipe: str) -> tuple[list[Assignment], int]:
     return planned, flat.numel()
 
 
-def take_in(intake: Intake, assignment: Assignment, flat: torch.Tensor, returned: torch.Tensor) -> None:
+def take_in(aggregator: Aggregator, assignment: Assignment, flat: torch.Tensor, returned: torch.Tensor) -> None:
     """Do with a reply what a fleet's server does: cut out again what was sent, check names and shapes, take it in."""
     sent = assignment.slice_map.gather(flat)
     views = assignment.slice_map.layout.views
     fault = find_form_fault(views(sent), views(returned))
     assert fault is None
-    intake.take(assignment, sent, returned, num_examples=assignment.client.num_examples)
+    aggregator.take(assignment, sent, returned, num_examples=assignment.client.num_examples)
 
 
 def main() -> None:
@@ -66,7 +67,7 @@ def main() -> None:
     usual = NormHistory((median(norms) / CLIP_MULTIPLE,))
     before = peak_megabytes()
     options_used = Aggregation(options.rule, clip_multiple=CLIP_MULTIPLE, refuse_multiple=100.0)
-    intake = Intake(flat, options_used, usual, options.replies)
+    aggregator = Aggregator(flat, options_used, usual, options.replies)
     marks, taken_bytes, replies = {}, 0, cycle(planned)
     started, worked = time.perf_counter(), time.process_time()
     for number in range(1, options.replies + 1):
@@ -75,19 +76,19 @@ def main() -> None:
         good = float(returned[0])
         if number % 100 == 0:
             returned[0] = float("nan")
-        take_in(intake, assignment, flat, returned)
+        take_in(aggregator, assignment, flat, returned)
         returned[0] = good
         taken_bytes += returned.nbytes
         if number in (10, 100, 1000, options.replies):
             marks[number] = round(peak_megabytes())
     seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - worked
-    merged = intake.answers.mean(flat)
+    merged = aggregator.answers.merged_with(flat)
     print(
         json.dumps(
             {
                 "rule": options.rule,
                 "replies": options.replies,
-                "refused": len(intake.refusals),
+                "refused": len(aggregator.refusals),
                 "threads": options.threads,
                 "mean_reply_megabytes": taken_bytes / options.replies / 1e6,
                 "gigabytes": taken_bytes / 1e9,

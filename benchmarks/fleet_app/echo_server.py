@@ -11,15 +11,15 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedfeast.data import Normalisation
-from fedfeast.federation import Aggregation, Treatment
+from fedfeast.federation import Aggregation, RoundOrder, UpdatePolicy
 from fedfeast.flower.engine import FleetEngine
 from fedfeast.flower.fleet import Fleet
-from fedfeast.flower.post import Post
 from fedfeast.flower.terms import Terms
+from fedfeast.flower.transport import Transport
 from fedfeast.randomness import named_generator
-from fedfeast.runs.building import build_method
+from fedfeast.recipes.building import build_method
+from fedfeast.recipes.recipe import load_recipe
 from fedfeast.runs.folder import RunFolder
-from fedfeast.runs.recipe import load_recipe
 
 app = ServerApp()
 
@@ -29,7 +29,7 @@ def memory_mib() -> dict[str, float]:
     return {key: int(lines[key].split()[0]) / 1024 for key in ("VmRSS", "VmHWM")}
 
 
-class TimedPost(Post):
+class TimedPost(Transport):
     """Counts the seconds inside Flower's calls that move something."""
 
     def __init__(self, grid: Grid) -> None:
@@ -38,9 +38,9 @@ class TimedPost(Post):
 
     def send(self, *words: Any) -> Any:
         began = time.perf_counter()
-        letter = super().send(*words)
+        pending = super().send(*words)
         self.pushing += time.perf_counter() - began
-        return letter
+        return pending
 
     def arrivals(self) -> Any:
         answers = super().arrivals()
@@ -61,27 +61,27 @@ def main(grid: Grid, context: Context) -> None:
     method, _ = build_method(recipe)
     out.mkdir(parents=True, exist_ok=True)
     terms = Terms.of(recipe, method, Normalisation((0.5,), (0.2,)), ())
-    post = TimedPost(grid)
-    fleet = Fleet(post, RunFolder(out), method, terms, recipe.fleet)
+    transport = TimedPost(grid)
+    fleet = Fleet(transport, RunFolder(out), method, terms, recipe.fleet)
     fleet.gather(0)
     engine = FleetEngine(method, fleet, torch.float32)
     # Random values: Flower stores equal chunks once, so zeros would travel for nothing.
     flat = torch.from_numpy(named_generator(0, "payload").standard_normal(method.network.layout.size)).float()
     assignments, _ = method.plan_round(method.initial_state(), flat, fleet.roster.clients, 0, named_generator(0))
-    rows, treatment = [], Treatment(Aggregation(rule=str(config["rule"])))  # type: ignore[arg-type]
+    rows, policy = [], UpdatePolicy(Aggregation(rule=str(config["rule"])))  # type: ignore[arg-type]
     for round_index in range(int(config["rounds"])):
         fleet.gather(round_index)
-        post.pushing = post.pulling = 0.0
+        transport.pushing = transport.pulling = 0.0
         began = time.perf_counter()
-        result = engine.run_round(flat, assignments, round_index, 0.1, treatment)
+        result = engine.run_round(RoundOrder(flat, assignments, round_index, 0.1, policy))
         seconds = time.perf_counter() - began
         assert len(result.notes["answered"]) == nodes, "an answer is missing"
-        flat, treatment = result.flat, replace(treatment, history=result.history)
+        flat, policy = result.flat, replace(policy, history=result.history)
         rows.append(
             {
                 "seconds": seconds,
-                "pushing": post.pushing,
-                "pulling": post.pulling,
+                "pushing": transport.pushing,
+                "pulling": transport.pulling,
                 "payloads": [assignment.slice_map.payload for assignment in assignments],
                 **memory_mib(),
             }

@@ -4,30 +4,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedfeast.app.pictures import draw_curves as draw_curves
-    from fedfeast.app.report import write_report
     from fedfeast.app.study_command import study as study
     from fedfeast.data import ImageOptions as ImageOptions
     from fedfeast.data import fetch_data as fetch_data
     from fedfeast.data import list_data as list_data
     from fedfeast.data import prepare_data as prepare_data
     from fedfeast.errors import InvalidInput as InvalidInput
-    from fedfeast.runs import Recipe as Recipe
+    from fedfeast.planning import plan_recipe, search_recipe
+    from fedfeast.presentation.pictures import draw_curves as draw_curves
+    from fedfeast.presentation.report import write_report
+    from fedfeast.recipes import Recipe as Recipe
+    from fedfeast.recipes import load_recipe as load_recipe
+    from fedfeast.recipes.method_list import list_methods as list_methods
     from fedfeast.runs import Run as Run
     from fedfeast.runs import evaluate as evaluate
-    from fedfeast.runs import load_recipe as load_recipe
-    from fedfeast.runs import plan_recipe, search_recipe
     from fedfeast.runs import train as train
-    from fedfeast.runs.method_list import list_methods as list_methods
     from fedfeast.server.entry import serve as serve
     from fedfeast.serving.bundle import extract as extract
     from fedfeast.serving.bundle import load_bundle as load_bundle
+    from fedfeast.serving.bundle_cache import BundleCache as BundleCache
     from fedfeast.serving.choice import Limits as Limits
     from fedfeast.serving.exporting import ExportOptions as ExportOptions
     from fedfeast.serving.exporting import export as export
     from fedfeast.serving.ladder import Ladder as Ladder
     from fedfeast.serving.ladder import export_ladder as export_ladder
-    from fedfeast.serving.shelf import Shelf as Shelf
     from fedfeast.serving.verification import verify as verify
     from fedfeast.studies import StudyOptions as StudyOptions
     from fedfeast.studies import StudyResult as StudyResult
@@ -36,30 +36,31 @@ if TYPE_CHECKING:
 
 # Resolved on first use, so that `import fedfeast` and `fedfeast --help` load no torch.
 _PUBLIC = {
+    "BundleCache": ("fedfeast.serving.bundle_cache", "BundleCache"),
     "ExportOptions": ("fedfeast.serving.exporting", "ExportOptions"),
     "ImageOptions": ("fedfeast.data", "ImageOptions"),
     "InvalidInput": ("fedfeast.errors", "InvalidInput"),
     "Ladder": ("fedfeast.serving.ladder", "Ladder"),
     "Limits": ("fedfeast.serving.choice", "Limits"),
-    "Recipe": ("fedfeast.runs", "Recipe"),
+    "Recipe": ("fedfeast.recipes", "Recipe"),
     "Run": ("fedfeast.runs", "Run"),
-    "Shelf": ("fedfeast.serving.shelf", "Shelf"),
+    "Shelf": ("fedfeast.serving.bundle_cache", "BundleCache"),  # its name in the first release
     "StudyOptions": ("fedfeast.studies", "StudyOptions"),
     "StudyResult": ("fedfeast.studies", "StudyResult"),
-    "draw_curves": ("fedfeast.app.pictures", "draw_curves"),
+    "draw_curves": ("fedfeast.presentation.pictures", "draw_curves"),
     "evaluate": ("fedfeast.runs", "evaluate"),
     "export": ("fedfeast.serving.exporting", "export"),
     "export_ladder": ("fedfeast.serving.ladder", "export_ladder"),
     "extract": ("fedfeast.serving.bundle", "extract"),
     "fetch_data": ("fedfeast.data", "fetch_data"),
     "list_data": ("fedfeast.data", "list_data"),
-    "list_methods": ("fedfeast.runs.method_list", "list_methods"),
+    "list_methods": ("fedfeast.recipes.method_list", "list_methods"),
     "load_bundle": ("fedfeast.serving.bundle", "load_bundle"),
-    "load_recipe": ("fedfeast.runs", "load_recipe"),
-    "plan": ("fedfeast.runs", "plan_recipe"),
+    "load_recipe": ("fedfeast.recipes", "load_recipe"),
+    "plan": ("fedfeast.planning", "plan_recipe"),
     "prepare_data": ("fedfeast.data", "prepare_data"),
-    "report": ("fedfeast.app.report", "write_report"),
-    "search": ("fedfeast.runs", "search_recipe"),
+    "report": ("fedfeast.presentation.report", "write_report"),
+    "search": ("fedfeast.planning", "search_recipe"),
     "study": ("fedfeast.app.study_command", "study"),
     "serve": ("fedfeast.server.entry", "serve"),
     "train": ("fedfeast.runs", "train"),

@@ -8,8 +8,8 @@ from rich.console import Console
 
 from fedfeast.app.fleet_demo import BUDGETS_MACS, SETTINGS, run_demo
 from fedfeast.errors import InvalidInput
-from fedfeast.runs import load_recipe
-from fedfeast.runs.building import build_method
+from fedfeast.recipes import load_recipe
+from fedfeast.recipes.building import build_method
 
 
 def test_the_budgets_are_small_middle_and_top() -> None:

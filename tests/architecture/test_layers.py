@@ -1,6 +1,7 @@
 """The data flow one way: a folder imports only from folders before it."""
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -17,32 +18,37 @@ LAYERS = (
     "methods",
     "evaluation",
     "engines",
+    "recipes",
+    "planning",
     "runs",
+    "presentation",
     "serving",
     "flower",
     "studies",
-    "look",
     "server",
     "app",
 )
-FOUNDATION = {"errors", "randomness"}
+# What several floors share; each may import those before it.
+FOUNDATION = ("errors", "randomness", "units", "version", "machine", "own_code", "locks", "whole_files")
+MOST_MODULES = 15  # of one folder
 MODULES = sorted(path.relative_to(SOURCE) for path in SOURCE.rglob("*.py") if len(path.relative_to(SOURCE).parts) > 1)
 
 
-def imported_parts(path: Path) -> set[str]:
-    """Return the parts of fedfeast that a file imports anywhere, functions included."""
-    parts: set[str] = set()
+def imported_modules(path: Path) -> set[str]:
+    """Return the dotted names below fedfeast that a file imports anywhere, functions included."""
+    names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
-        names = []
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            names = [
-                f"{node.module}.{alias.name}" if node.module == "fedfeast" else str(node.module) for alias in node.names
-            ]
-        parts |= {name.split(".")[1] for name in names if name.startswith("fedfeast.")}
-    return parts
+            # A name of a package may be one of its modules.
+            names |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return {name.removeprefix("fedfeast.") for name in names if name.startswith("fedfeast.")}
+
+
+def imported_parts(path: Path) -> set[str]:
+    return {name.partition(".")[0] for name in imported_modules(path)}
 
 
 def test_every_folder_has_its_place() -> None:
@@ -52,18 +58,34 @@ def test_every_folder_has_its_place() -> None:
 
 @pytest.mark.parametrize("module", MODULES, ids=str)
 def test_imports_point_backwards(module: Path) -> None:
-    allowed = set(LAYERS[: LAYERS.index(module.parts[0]) + 1]) | FOUNDATION
+    allowed = {*LAYERS[: LAYERS.index(module.parts[0]) + 1], *FOUNDATION}
     assert imported_parts(SOURCE / module) <= allowed
 
 
-@pytest.mark.parametrize("module", sorted(FOUNDATION))
-def test_the_foundation_imports_nothing_of_ours(module: str) -> None:
-    assert imported_parts(SOURCE / f"{module}.py") == set()
+@pytest.mark.parametrize("position", range(len(FOUNDATION)), ids=FOUNDATION)
+def test_the_foundation_rests_on_itself(position: int) -> None:
+    assert imported_parts(SOURCE / f"{FOUNDATION[position]}.py") <= set(FOUNDATION[:position])
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if module.name != "__init__.py"], ids=str)
-def test_every_module_has_its_test_file(module: Path) -> None:
-    assert (TESTS / module.parent / f"test_{module.name}").is_file()
+def test_no_two_modules_import_each_other() -> None:
+    known = {".".join(module.with_suffix("").parts): module for module in MODULES if module.name != "__init__.py"}
+    pairs = {
+        (name, other)
+        for name, module in known.items()
+        for other in imported_modules(SOURCE / module) & known.keys()
+        if name != other
+    }
+    assert {(name, other) for name, other in pairs if (other, name) in pairs} == set()
+
+
+def test_no_folder_is_crowded() -> None:
+    crowds = Counter(module.parent for module in MODULES)
+    assert {str(folder): count for folder, count in crowds.items() if count > MOST_MODULES} == {}
+
+
+@pytest.mark.parametrize("folder", sorted({module.parent for module in MODULES}), ids=str)
+def test_every_folder_has_its_tests(folder: Path) -> None:
+    assert any((TESTS / folder).glob("**/test_*.py"))
 
 
 def test_flower_alone_imports_flwr() -> None:

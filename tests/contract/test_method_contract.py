@@ -14,11 +14,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from fedfeast.data import draw_local_plan, make_batches
 from fedfeast.engines import EagerEngine, GraphEngine, Precision
 from fedfeast.engines.eager import ClientSlot, train_client
-from fedfeast.federation import Assignment, LocalSgd
+from fedfeast.federation import Assignment, LocalSgd, RoundOrder
 from fedfeast.methods import METHODS
 from fedfeast.networks.normalisation import by_batch
 from fedfeast.randomness import named_generator
-from fedfeast.runs import load_recipe
+from fedfeast.recipes import load_recipe
 from fedfeast.runs.assembly import Federation, assemble
 from fedfeast.runs.checkpoint import CheckpointFolder, TrainingState
 
@@ -67,7 +67,7 @@ def two_rounds(built: Federation) -> torch.Tensor:
     engine, flat = built.engine(), built.initial_weights()
     for round_index in range(2):
         planned = assignments(built, built.participants[:3], round_index)
-        flat = engine.run_round(flat, planned, round_index, RATE).flat
+        flat = engine.run_round(RoundOrder(flat, planned, round_index, RATE)).flat
     return flat
 
 
@@ -141,7 +141,7 @@ def test_positions_not_sent_stay_bit_identical(case: str) -> None:
     small = min(built.participants, key=lambda index: built.clients[index].budget_macs)
     planned = assignments(built, (small,))
     before = built.initial_weights()
-    after = built.engine().run_round(before.clone(), planned, 0, RATE).flat
+    after = built.engine().run_round(RoundOrder(before.clone(), planned, 0, RATE)).flat
     sent = torch.zeros(before.numel(), dtype=torch.bool)
     sent[planned[0].slice_map.index().long()] = True
     assert torch.equal(after[~sent], before[~sent])
@@ -153,7 +153,7 @@ def test_in_a_cohort_of_one_every_position_sent_takes_the_returned_value(case: s
     built = federation(case)
     (assignment,) = assignments(built, built.participants[-1:])
     flat = built.initial_weights()
-    merged = built.engine().run_round(flat, [assignment], 0, RATE).flat
+    merged = built.engine().run_round(RoundOrder(flat, [assignment], 0, RATE)).flat
 
     client, training = assignment.client.index, built.recipe.training
     generator = named_generator(built.recipe.seed, "round", 0, "client", client)
@@ -177,8 +177,8 @@ def test_captured_rounds_equal_eager_ones(case: str) -> None:
     sgd = built.method.optimiser(LocalSgd(training.weight_decay, training.clip_norm))
     parts = (built.method, built.examples, built.preparation, sgd, built.recipe.seed)
     planned, flat = assignments(built, built.participants[:3]), built.initial_weights().double()
-    eager = EagerEngine(*parts, whole, built.device).run_round(flat, planned, 0, RATE)
-    graphs = GraphEngine(*parts, Precision(whole, whole), built.device).run_round(flat, planned, 0, RATE)
+    eager = EagerEngine(*parts, whole, built.device).run_round(RoundOrder(flat, planned, 0, RATE))
+    graphs = GraphEngine(*parts, Precision(whole, whole), built.device).run_round(RoundOrder(flat, planned, 0, RATE))
     assert float((graphs.flat - eager.flat).norm() / (eager.flat - flat).norm()) < 1e-6
     assert graphs.num_steps == eager.num_steps
     assert graphs.losses == pytest.approx(eager.losses, rel=1e-6)

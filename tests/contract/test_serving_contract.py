@@ -16,8 +16,8 @@ from fedfeast.methods import METHODS
 from fedfeast.networks.normalisation import ByStatistics
 from fedfeast.serving.choice import spread_points
 from fedfeast.serving.extraction import Extractor
+from fedfeast.serving.families.standalone import load
 from fedfeast.serving.latency import measure_run
-from fedfeast.serving.standalone import load
 
 SHORT = {"training.rounds": 2, "training.clients_per_round": 3, "evaluation.every_rounds": 1}
 OPTIONS: dict[str, dict[str, Any]] = {"fiarse": {"method.num_points": 5}}
@@ -57,8 +57,8 @@ def exported(folder: Path, method: str) -> dict[str, Any]:
 @every_method
 def test_an_exported_network_is_the_runs_own(folder: Path, method: str) -> None:
     run, index, models = trained(folder, method), exported(folder, method), folder / f"{method}-models"
-    examiner, best = run.federation.test, run.best()
-    pixels = examiner.test.images[:100]
+    evaluator, best = run.federation.test, run.best()
+    pixels = evaluator.test.images[:100]
     scaled = load(models).normalise(pixels)
     curve = {point.name: point for point in run.curve.points}
     points = spread_points(run.federation.method.operating_points(), RUNGS)
@@ -67,7 +67,7 @@ def test_an_exported_network_is_the_runs_own(folder: Path, method: str) -> None:
         assert (rung["macs"], rung["parameters"]) == (measured.macs, measured.parameters)
         assert rung["test_accuracy"] == measured.accuracy
         deployed = run.federation.method.deploy(best.flat, point)
-        statistics = ByStatistics(recalibrate(deployed, examiner.calibration, examiner.normalisation))
+        statistics = ByStatistics(recalibrate(deployed, evaluator.calibration, evaluator.normalisation))
         with torch.no_grad():
             expected, logits = deployed(scaled, statistics), load(models / rung["folder"])(pixels)
         torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)

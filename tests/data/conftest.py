@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedfeast.data.catalogue import OFFICIAL, OfficialDataset
+from fedfeast.data.reading.catalogue import OFFICIAL, OfficialDataset
 from fedfeast.randomness import named_generator
 
 CINIC_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

@@ -4,9 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedfeast.data.catalogue import EMBEDDED, OFFICIAL, OfficialDataset
 from fedfeast.data.datasets import class_names_of, facts_of, list_data, load_dataset, prepared_names
-from fedfeast.data.prepared import DatasetFacts, Decoded, write_prepared
+from fedfeast.data.reading.catalogue import EMBEDDED, OFFICIAL, OfficialDataset
+from fedfeast.data.reading.prepared import DatasetFacts, Decoded, write_prepared
 from fedfeast.errors import InvalidInput
 
 Write = Callable[[str, Path], Path]

@@ -16,9 +16,9 @@ from fedfeast.data.augmentation import (
     draw_augmentation,
     normalise,
 )
-from fedfeast.data.catalogue import OFFICIAL
 from fedfeast.data.mixing import Mixing, MixPlan, apply_mixing, draw_mixing
 from fedfeast.data.randaugment import GEOMETRIC_OPERATIONS, OPERATIONS, RandAugmentPlan, apply_randaugment
+from fedfeast.data.reading.catalogue import OFFICIAL
 from fedfeast.randomness import named_generator
 
 pytestmark = pytest.mark.gpu

@@ -14,8 +14,10 @@ from safetensors.torch import load_file
 from fedfeast.engines import DistributedEngine
 from fedfeast.engines.distributed import measure_curve, share_out
 from fedfeast.engines.ranks import Ranks
+from fedfeast.federation import RoundOrder
 from fedfeast.randomness import named_generator
-from fedfeast.runs import Run, load_recipe
+from fedfeast.recipes import load_recipe
+from fedfeast.runs import Run
 from fedfeast.runs.assembly import assemble
 
 SETTINGS = {
@@ -32,8 +34,9 @@ CHECK = """
 import sys, torch
 from fedfeast.engines.ranks import join_ranks
 from fedfeast.engines import DistributedEngine
+from fedfeast.federation import RoundOrder
 from fedfeast.randomness import named_generator
-from fedfeast.runs import load_recipe
+from fedfeast.recipes import load_recipe
 from fedfeast.runs.assembly import assemble
 
 ranks = join_ranks()
@@ -43,8 +46,8 @@ flat = built.initial_weights()
 for count in (1, 5):  # one client leaves a share empty
     cohort = [built.clients[index] for index in built.participants[:count]]
     planned, _ = built.method.plan_round({}, built.initial_weights(), cohort, 0, named_generator(0))
-    result = engine.run_round(flat, planned, 0, 0.1)
-    alone = built.engine().run_round(flat, planned, 0, 0.1)
+    result = engine.run_round(RoundOrder(flat, planned, 0, 0.1))
+    alone = built.engine().run_round(RoundOrder(flat, planned, 0, 0.1))
     torch.testing.assert_close(result.flat, alone.flat, rtol=0, atol=1e-6)
     assert result.num_steps == alone.num_steps and result.losses.keys() == alone.losses.keys()
     assert all(abs(result.losses[role] - alone.losses[role]) < 1e-9 for role in alone.losses)
@@ -102,7 +105,7 @@ def test_alone_it_equals_its_inner_engine() -> None:
     planned, _ = built.method.plan_round({}, built.initial_weights(), cohort, 0, named_generator(0))
     flat = built.initial_weights()
     wrapped = DistributedEngine(built.engine(), Ranks(), built.preparation)
-    result, plain = (engine.run_round(flat, planned, 0, 0.1) for engine in (wrapped, built.engine()))
+    result, plain = (engine.run_round(RoundOrder(flat, planned, 0, 0.1)) for engine in (wrapped, built.engine()))
     assert bool((result.flat == plain.flat).all())
     assert (result.num_steps, result.losses) == (plain.num_steps, plain.losses)
     points = built.method.operating_points()[:2]

@@ -1,7 +1,7 @@
 import torch
 
 from fedfeast.data import Examples, Normalisation
-from fedfeast.evaluation import Examiner, measure_accuracy, recalibrate
+from fedfeast.evaluation import Evaluator, measure_accuracy, recalibrate
 from fedfeast.evaluation.recalibration import in_batches
 from fedfeast.federation import Deployed
 from fedfeast.networks import ElasticResNet, Layout, SearchSpace
@@ -63,6 +63,6 @@ def test_accuracy_counts_every_example_once() -> None:
     statistics = recalibrate(network, held, NORMALISATION)
     accuracy = measure_accuracy(network, statistics, test, NORMALISATION)
     assert accuracy * 1203 == round(accuracy * 1203)
-    assert Examiner(held, test, NORMALISATION).accuracy(network) == accuracy
+    assert Evaluator(held, test, NORMALISATION).accuracy(network) == accuracy
     impossible = Examples(test.images, torch.full_like(test.labels, -1))
     assert measure_accuracy(network, statistics, impossible, NORMALISATION) == 0

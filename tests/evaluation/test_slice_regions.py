@@ -10,7 +10,7 @@ from fedfeast.federation import Client
 from fedfeast.methods import Feast
 from fedfeast.methods.feast import TrainingRule
 from fedfeast.networks import Architecture, ElasticResNet, SearchSpace
-from fedfeast.routing import SliceMap, envelope_of
+from fedfeast.routing import LeadingSlices, envelope_of
 from fedfeast.variants import Variant, VariantCache, read_cache
 
 TINY = ElasticResNet(
@@ -68,14 +68,14 @@ def activated_scalars(architectures: list[Architecture]) -> torch.Tensor:
     """Return, scalar by scalar, how many of the architectures activate it."""
     flat = TINY.layout.zeros(torch.float64)
     for architecture in architectures:
-        SliceMap.leading(TINY.layout, TINY.shapes(architecture)).increment_(flat, 1.0)
+        LeadingSlices.of(TINY.layout, TINY.shapes(architecture)).increment_(flat, 1.0)
     return flat
 
 
 def test_regions_tile_every_tensor_once() -> None:
     covered = spread(REGIONS, np.ones(len(REGIONS.tensors)))
     expected = torch.zeros_like(covered)
-    SliceMap.leading(TINY.layout, TINY.layout.shapes).increment_(expected, 1.0)
+    LeadingSlices.of(TINY.layout, TINY.layout.shapes).increment_(expected, 1.0)
     assert torch.equal(covered, expected)
     assert REGIONS.num_parameters.sum() == TINY.layout.num_parameters
 
@@ -108,6 +108,13 @@ def test_multiplicities_count_the_passes_of_the_method_at_every_scalar(rule: Tra
         torch.testing.assert_close(spread(REGIONS, multiplicities[:, number]), total / len(choices))
 
 
+def rows(space: SearchSpace, architectures: list[Architecture]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return extra blocks, places among the expansions, and width indices, a row an architecture."""
+    expansions = [[space.expansions.index(one) for one in architecture.expansions] for architecture in architectures]
+    depths, widths = ([getattr(one, name) for one in architectures] for name in ("depths", "width_indices"))
+    return np.array(depths), np.array(expansions), np.array(widths)
+
+
 @pytest.mark.parametrize("number", range(len(CACHE) + 1))
 def test_never_activated_agrees_with_every_scalar(number: int) -> None:
     support = ActivatedSupport.of(TINY, CACHE.variants[:number])
@@ -126,15 +133,16 @@ def test_never_activated_agrees_with_every_scalar(number: int) -> None:
     for architecture in [*architectures, space.largest, space.smallest]:
         own = activated_scalars([architecture]) > 0
         expected.append(float((own & ~trained).sum() / own.sum()))
-    shares = support.never_activated_shares([*architectures, space.largest, space.smallest])
+    shares = support.never_activated_shares(*rows(space, [*architectures, space.largest, space.smallest]))
     np.testing.assert_allclose(shares, expected, atol=1e-6)
-    assert support.never_activated(architectures[0]) == shares[0]
 
 
 def test_a_trained_variant_has_nothing_never_activated() -> None:
     support = ActivatedSupport.of(PAPER, PAPER_CACHE.variants)
-    assert not support.never_activated_shares([variant.architecture for variant in PAPER_CACHE]).any()
-    assert support.never_activated(PAPER.space.largest) == pytest.approx(1 - 14_396_308 / 55_682_916)
+    trained = [variant.architecture for variant in PAPER_CACHE]
+    *shares, largest = support.never_activated_shares(*rows(PAPER.space, [*trained, PAPER.space.largest]))
+    assert not any(shares)
+    assert largest == pytest.approx(1 - 14_396_308 / 55_682_916)
 
 
 def test_the_paper_space() -> None:

@@ -3,7 +3,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from fedfeast.federation import LocalSgd
-from fedfeast.runs.sections import TrainingSection
+from fedfeast.recipes.sections import TrainingSection
 
 
 def test_the_defaults_are_those_of_a_recipe() -> None:

@@ -2,9 +2,10 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
@@ -24,7 +25,7 @@ from fedfeast.federation import (
 )
 from fedfeast.networks import ElasticResNet, SearchSpace
 from fedfeast.randomness import named_generator
-from fedfeast.routing import SliceMap
+from fedfeast.routing import LeadingSlices
 
 NETWORK = ElasticResNet(SearchSpace(image_size=8))
 SMALLEST = NETWORK.space.smallest
@@ -49,7 +50,7 @@ class Counting(Method):
     def plan_round(
         self, state: State, flat: Tensor, cohort: Sequence[Client], round_index: int, generator: np.random.Generator
     ) -> tuple[list[Assignment], State]:
-        slices = SliceMap.leading(self.network.layout, self.network.shapes(SMALLEST))
+        slices = LeadingSlices.of(self.network.layout, self.network.shapes(SMALLEST))
         return [Assignment(client, slices, (SMALLEST,), 1.0) for client in cohort], {"rounds": state["rounds"] + 1}
 
     def passes(self, assignment: Assignment, step: int, generator: np.random.Generator) -> list[Pass]:
@@ -91,6 +92,8 @@ def test_by_default_answers_are_averaged_and_a_leading_slice_is_deployed() -> No
 class Halving(Counting):
     """Computes with half of every weight."""
 
+    changes_weights: ClassVar = True
+
     def weights(self, weights: Tensor, constants: Constants) -> Tensor:
         return weights / 2
 
@@ -99,12 +102,24 @@ class Halving(Counting):
 class Choosy(Counting):
     """Counts no answer at all."""
 
+    @property
+    def counts_in_part(self) -> bool:
+        return True
+
     def counted(self, assignment: Assignment, sent: Tensor, returned: Tensor) -> Tensor | None:
         return torch.zeros_like(returned, dtype=torch.bool)
 
 
+def test_what_a_method_does_on_its_own_must_be_declared() -> None:
+    with pytest.raises(TypeError, match=r"Silent has weights\(\) of its own: declare changes_weights = True"):
+
+        class Silent(Counting):
+            def weights(self, weights: Tensor, constants: Constants) -> Tensor:
+                return -weights
+
+
 def assignment_of(architectures: tuple[Hashable, ...]) -> Assignment:
-    slices = SliceMap.leading(NETWORK.layout, NETWORK.shapes(NETWORK.space.largest))
+    slices = LeadingSlices.of(NETWORK.layout, NETWORK.shapes(NETWORK.space.largest))
     return Assignment(Client(0, "a", 1e12, 1), slices, architectures, 1.0)
 
 

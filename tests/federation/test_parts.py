@@ -6,8 +6,8 @@ from fedfeast.federation import Parts
 from fedfeast.methods import METHODS, ScaleFL
 from fedfeast.methods.federated_nas import FederatedNas
 from fedfeast.networks import ElasticResNet, ResNet
-from fedfeast.runs import load_recipe
-from fedfeast.runs.building import build_network, build_resnet
+from fedfeast.recipes import load_recipe
+from fedfeast.recipes.building import build_network, build_resnet
 from fedfeast.variants import read_cache
 
 

@@ -12,12 +12,13 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedfeast.flower import client
 from fedfeast.flower.fleet import Fleet
-from fedfeast.flower.post import Post
 from fedfeast.flower.server import fleet_recipe
 from fedfeast.flower.terms import Terms
-from fedfeast.runs import Run, load_recipe
+from fedfeast.flower.transport import Transport
+from fedfeast.recipes import load_recipe
+from fedfeast.recipes.building import build_method
+from fedfeast.runs import Run
 from fedfeast.runs.assembly import split_data
-from fedfeast.runs.building import build_method
 
 SMALL = [
     "population.num_clients=3",
@@ -92,7 +93,7 @@ def make_fleet(tmp_path: Path) -> Callable[..., Fleet]:
         run = Run.create(fleet_recipe(base), tmp_path / "run")
         method, _ = build_method(base)
         terms = Terms.of(base, method, split_data(base).normalisation, ())
-        return Fleet(Post(grid), run.folder, method, terms, base.fleet)
+        return Fleet(Transport(grid), run.folder, method, terms, base.fleet)
 
     return make
 

@@ -8,14 +8,15 @@ import pytest
 import torch
 from flwr.app import ArrayRecord, Message, RecordDict
 
-from fedfeast.federation import Engine, Privacy, spent_epsilon
+from fedfeast.federation import Engine, Privacy, RoundOrder, spent_epsilon
 from fedfeast.flower import engine as engine_module
-from fedfeast.flower.engine import FleetWorkforce
+from fedfeast.flower.engine import FleetClients
 from fedfeast.flower.fleet import Fleet
 from fedfeast.flower.wire import from_json, to_array, to_json
 from fedfeast.methods import METHODS
 from fedfeast.randomness import named_generator
-from fedfeast.runs import Run, load_recipe
+from fedfeast.recipes import load_recipe
+from fedfeast.runs import Run
 from fedfeast.runs.assembly import Federation, assemble
 
 from .conftest import SMALL, LocalGrid, error_reply
@@ -37,7 +38,7 @@ def logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) ->
 
 def train(fleet: Fleet) -> Run:
     fleet.gather(0)
-    return Run.open(fleet.folder.path).train(workforce=FleetWorkforce(fleet))
+    return Run.open(fleet.folder.path).train(client_source=FleetClients(fleet))
 
 
 def weights(run: Run) -> torch.Tensor:
@@ -49,12 +50,12 @@ def weights(run: Run) -> torch.Tensor:
 def two_rounds(federation: Federation, engine: Engine) -> tuple[torch.Tensor, int]:
     """Run two rounds with everybody; return the global vector and how many values clients were to be sent."""
     method, flat, state = federation.method, federation.initial_weights(), federation.method.initial_state()
-    treatment, payload = federation.treatment(), 0
+    policy, payload = federation.update_policy(), 0
     for index in range(2):
         generator = named_generator(0, "plan", index)
         assignments, state = method.plan_round(state, flat, federation.clients, index, generator)
         payload += sum(assignment.slice_map.payload for assignment in assignments)
-        flat = engine.run_round(flat, assignments, index, 0.05, treatment).flat
+        flat = engine.run_round(RoundOrder(flat, assignments, index, 0.05, policy)).flat
     return flat, payload
 
 
@@ -68,7 +69,7 @@ def test_the_fleet_is_an_engine_like_the_eager_one(grid: LocalGrid, make_fleet: 
     fleet = make_fleet(grid, *settings)
     fleet.gather(0)
     federation = Run.open(fleet.folder.path).federation
-    over_the_wire, payload = two_rounds(federation, FleetWorkforce(fleet).engine(federation))
+    over_the_wire, payload = two_rounds(federation, FleetClients(fleet).engine(federation))
     simulated = assemble(load_recipe("digits", [*SMALL, *settings]))
     torch.testing.assert_close(over_the_wire, two_rounds(simulated, simulated.engine())[0], rtol=0, atol=1e-9)
     assert bytes_sent(grid) == 8 * payload

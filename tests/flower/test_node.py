@@ -7,9 +7,9 @@ from fedfeast.data import Normalisation
 from fedfeast.errors import InvalidInput
 from fedfeast.flower.node import own_space, read_node
 from fedfeast.flower.terms import Terms, space_of
-from fedfeast.runs import load_recipe
+from fedfeast.recipes import load_recipe
+from fedfeast.recipes.building import build_method
 from fedfeast.runs.assembly import assemble
-from fedfeast.runs.building import build_method
 
 
 def terms_of(*settings: str) -> Terms:

@@ -3,10 +3,11 @@ from pathlib import Path
 import pytest
 from flwr.app import Context, RecordDict
 
-from fedfeast.app.report import write_report
 from fedfeast.errors import InvalidInput
 from fedfeast.flower.server import build_server_app, fleet_recipe, main
-from fedfeast.runs import Run, load_recipe
+from fedfeast.presentation.report import write_report
+from fedfeast.recipes import load_recipe
+from fedfeast.runs import Run
 from fedfeast.serving.bundle import extract
 from fedfeast.serving.choice import Limits
 

@@ -6,8 +6,8 @@ import pytest
 from fedfeast.data import Normalisation
 from fedfeast.errors import InvalidInput
 from fedfeast.flower.terms import Terms, space_of
-from fedfeast.runs import load_recipe
-from fedfeast.runs.building import build_method
+from fedfeast.recipes import load_recipe
+from fedfeast.recipes.building import build_method
 from fedfeast.variants import write_cache
 
 NORMALISATION = Normalisation((0.3,), (0.2,))

@@ -11,8 +11,8 @@ from fedfeast.flower import wire
 from fedfeast.methods import METHODS
 from fedfeast.networks import Level
 from fedfeast.randomness import named_generator
-from fedfeast.runs import load_recipe
-from fedfeast.runs.building import build_method
+from fedfeast.recipes import load_recipe
+from fedfeast.recipes.building import build_method
 
 CLIENT = Client(3, "kitchen", 2e6, 17, (0, 4))
 

@@ -9,8 +9,10 @@ import pytest
 import torch
 
 import fedfeast
+from fedfeast.federation import RoundOrder
 from fedfeast.randomness import named_generator
-from fedfeast.runs import Interrupted, load_recipe
+from fedfeast.recipes import load_recipe
+from fedfeast.runs import Interrupted
 from fedfeast.runs.assembly import assemble
 from fedfeast.runs.training import Silent
 
@@ -33,7 +35,7 @@ def one_round(device: str, engine: str) -> torch.Tensor:
     assert built.device.type == device
     cohort = [built.clients[index] for index in built.participants[:4]]
     assignments, _ = built.method.plan_round({}, built.initial_weights(), cohort, 0, named_generator(0))
-    return built.engine().run_round(built.initial_weights(), assignments, 0, 0.1).flat.cpu()
+    return built.engine().run_round(RoundOrder(built.initial_weights(), assignments, 0, 0.1)).flat.cpu()
 
 
 @on_both_engines

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fedfeast.app.report import write_report
 from fedfeast.flower.local_fleet import LocalFleet
+from fedfeast.presentation.report import write_report
 from fedfeast.runs import Run
 
 from .conftest import APP, wait_for

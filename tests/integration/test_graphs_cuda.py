@@ -17,15 +17,16 @@ from fedfeast.data import (
 )
 from fedfeast.engines import EagerEngine, GraphEngine, Precision
 from fedfeast.engines.graphs.streams import new_pool, new_stream
-from fedfeast.federation import Assignment, LocalSgd, RoundResult, mixed_cross_entropy
+from fedfeast.federation import Assignment, LocalSgd, RoundOrder, RoundResult, mixed_cross_entropy
 from fedfeast.methods import METHODS, Feast
 from fedfeast.methods.feast import TrainingRule
 from fedfeast.networks import Architecture
 from fedfeast.networks.normalisation import by_batch
+from fedfeast.planning.outline import outline
 from fedfeast.randomness import named_generator
-from fedfeast.runs import Interrupted, load_recipe
+from fedfeast.recipes import load_recipe
+from fedfeast.runs import Interrupted
 from fedfeast.runs.assembly import Federation, assemble
-from fedfeast.runs.building import build_without_data
 from fedfeast.runs.training import Silent
 
 pytestmark = pytest.mark.gpu
@@ -74,10 +75,10 @@ def equals_eager(built: Federation) -> None:
     sgd = built.method.optimiser(LocalSgd(5e-4, 10.0))
     parts = (built.method, built.examples, built.preparation, sgd, built.recipe.seed)
     planned, flat = cohort(built, 6), built.initial_weights()
-    expected = EagerEngine(*parts, torch.float64, built.device).run_round(flat, planned, 0, RATE)
+    expected = EagerEngine(*parts, torch.float64, built.device).run_round(RoundOrder(flat, planned, 0, RATE))
     engine = GraphEngine(*parts, WHOLE, built.device)
-    assert not engine.workshop.fused
-    got = engine.run_round(flat, planned, 0, RATE)
+    assert not engine.context.fused
+    got = engine.run_round(RoundOrder(flat, planned, 0, RATE))
     assert got.num_steps == expected.num_steps >= 12
     assert float((got.flat - expected.flat).norm() / (expected.flat - flat).norm()) < 1e-6
     assert got.losses == pytest.approx(expected.losses, rel=1e-6)
@@ -93,7 +94,7 @@ def _products_of_whole_floats() -> Iterator[None]:
 
 @cache
 def paper_method() -> Feast:
-    method = build_without_data(load_recipe("cifar100-paper", {})).method
+    method = outline(load_recipe("cifar100-paper", {})).method
     assert isinstance(method, Feast)
     return method
 
@@ -163,7 +164,7 @@ def test_a_pass_of_the_papers_network_equals_plain_autograd(position: int) -> No
 
 
 def one_round(built: Federation, engine: GraphEngine, count: int = 5) -> RoundResult:
-    return engine.run_round(built.initial_weights(), cohort(built, count), 0, RATE)
+    return engine.run_round(RoundOrder(built.initial_weights(), cohort(built, count), 0, RATE))
 
 
 def graph_engine(built: Federation) -> GraphEngine:
@@ -177,8 +178,8 @@ def test_a_round_in_bfloat16_gives_the_same_bits_every_time(method: str) -> None
     pytest.importorskip("triton")
     built = federation(method__name=method)
     first, other = graph_engine(built), graph_engine(built)
-    assert first.workshop.fused
-    assert first.workshop.precision == Precision(torch.float32, torch.bfloat16)
+    assert first.context.fused
+    assert first.context.precision == Precision(torch.float32, torch.bfloat16)
     results = [one_round(built, first), one_round(built, first), one_round(built, other)]
     assert bool(torch.isfinite(results[0].flat).all())
     assert not torch.equal(results[0].flat, built.initial_weights())

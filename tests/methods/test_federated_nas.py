@@ -12,9 +12,9 @@ from fedfeast.federation import Accumulator, Assignment, Client, Pass, State
 from fedfeast.methods import DeepFedNas, SuperFedNas
 from fedfeast.methods.federated_nas import FederatedNas
 from fedfeast.networks import Architecture
+from fedfeast.planning.outline import outline
 from fedfeast.randomness import named_generator
-from fedfeast.runs import load_recipe
-from fedfeast.runs.building import build_without_data
+from fedfeast.recipes import load_recipe
 from fedfeast.variants import VariantCache
 
 RICH, POOR = 1500e6, 25e6
@@ -23,7 +23,7 @@ RICH, POOR = 1500e6, 25e6
 @cache
 def paper(name: str, constrained: bool = True) -> FederatedNas:
     settings = {"method.name": name, "method.constrained": constrained}
-    method = build_without_data(load_recipe("cifar100-paper", settings)).method
+    method = outline(load_recipe("cifar100-paper", settings)).method
     assert isinstance(method, FederatedNas)
     return method
 
@@ -217,9 +217,7 @@ def test_networks_that_training_comes_back_to() -> None:
 
 
 def test_answers_are_merged_by_these_weights_where_they_overlap() -> None:
-    method = build_without_data(
-        load_recipe("digits", {"method.name": "deepfednas", "method.constrained": False})
-    ).method
+    method = outline(load_recipe("digits", {"method.name": "deepfednas", "method.constrained": False})).method
     assert isinstance(method, DeepFedNas)
     planned, _ = plan(method, clients(RICH, RICH), 0)
     size = method.network.layout.size

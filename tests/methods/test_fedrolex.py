@@ -8,10 +8,10 @@ from fedfeast.federation import Accumulator, Assignment, Client
 from fedfeast.methods import FedRolex
 from fedfeast.networks import Level, ResNet
 from fedfeast.networks.normalisation import by_batch
+from fedfeast.planning.outline import outline
 from fedfeast.randomness import named_generator
+from fedfeast.recipes import load_recipe
 from fedfeast.routing import ChosenSlices
-from fedfeast.runs import load_recipe
-from fedfeast.runs.building import build_without_data
 
 SMALL = ResNet((6, 10, 10), (2, 1, 2), (1, 2, 1), image_size=9, image_channels=2, classes=5, activation="before")
 NARROW = Level((3, 5, 5), (3,))
@@ -20,7 +20,7 @@ ROUNDS = (0, 1, 4, 5, 7, 23)
 
 @cache
 def paper() -> FedRolex:
-    method = build_without_data(load_recipe("cifar100-paper", {"method.name": "fedrolex"})).method
+    method = outline(load_recipe("cifar100-paper", {"method.name": "fedrolex"})).method
     assert isinstance(method, FedRolex)
     return method
 

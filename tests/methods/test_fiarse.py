@@ -15,10 +15,10 @@ from fedfeast.methods import Fiarse
 from fedfeast.methods.importance import Importance, rank_positions
 from fedfeast.networks import ResNet
 from fedfeast.networks.normalisation import by_batch
+from fedfeast.planning.outline import outline
 from fedfeast.randomness import named_generator
+from fedfeast.recipes import load_recipe
 from fedfeast.routing import MaskedPositions
-from fedfeast.runs import load_recipe
-from fedfeast.runs.building import build_without_data
 
 SMALL = ResNet((4, 8), (1, 1), (1, 2), image_size=6, image_channels=1, classes=3)
 WHOLE_MACS = SMALL.macs(SMALL.whole)
@@ -27,7 +27,7 @@ masks = pytest.mark.parametrize("layerwise", [False, True], ids=["global", "laye
 
 @cache
 def paper() -> Fiarse:
-    method = build_without_data(load_recipe("cifar100-paper", {"method.name": "fiarse"})).method
+    method = outline(load_recipe("cifar100-paper", {"method.name": "fiarse"})).method
     assert isinstance(method, Fiarse)
     return method
 

@@ -11,16 +11,16 @@ from fedfeast.errors import InvalidInput
 from fedfeast.federation import Accumulator, Assignment, Client, Pass
 from fedfeast.methods import FjORD
 from fedfeast.networks import ResNet
+from fedfeast.planning.outline import outline
 from fedfeast.randomness import named_generator
-from fedfeast.runs import load_recipe
-from fedfeast.runs.building import build_without_data
+from fedfeast.recipes import load_recipe
 
 SMALL = ResNet((5, 10), (1, 1), (1, 2), image_size=8, image_channels=1, classes=3)
 
 
 @cache
 def paper() -> FjORD:
-    method = build_without_data(load_recipe("cifar100-paper", {"method.name": "fjord"})).method
+    method = outline(load_recipe("cifar100-paper", {"method.name": "fjord"})).method
     assert isinstance(method, FjORD)
     return method
 

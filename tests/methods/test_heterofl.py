@@ -10,17 +10,17 @@ from fedfeast.errors import InvalidInput
 from fedfeast.federation import Accumulator, Assignment, Client
 from fedfeast.methods import HeteroFL
 from fedfeast.networks import ResNet
+from fedfeast.planning.outline import outline
 from fedfeast.population import paper_population
 from fedfeast.randomness import named_generator
-from fedfeast.runs import load_recipe
-from fedfeast.runs.building import build_without_data
+from fedfeast.recipes import load_recipe
 
 SMALL = ResNet((4, 8), (1, 1), (1, 2), image_size=8, image_channels=1, classes=4, activation="before")
 
 
 @cache
 def paper() -> HeteroFL:
-    method = build_without_data(load_recipe("cifar100-paper", {"method.name": "heterofl"})).method
+    method = outline(load_recipe("cifar100-paper", {"method.name": "heterofl"})).method
     assert isinstance(method, HeteroFL)
     return method
 
@@ -174,4 +174,4 @@ def test_without_label_rows_an_answer_counts_everywhere() -> None:
 @pytest.mark.parametrize("widths", [[], [0.5, 1.5], [0.0]])
 def test_bad_widths_are_refused_before_training(widths: list[float]) -> None:
     with pytest.raises(InvalidInput, match=r"method.widths = "):
-        build_without_data(load_recipe("digits", {"method.name": "heterofl", "method.widths": widths}))
+        outline(load_recipe("digits", {"method.name": "heterofl", "method.widths": widths}))

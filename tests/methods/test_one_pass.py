@@ -6,9 +6,9 @@ from fedfeast.methods import find_method
 from fedfeast.methods.one_pass import OnePassMethod
 from fedfeast.networks import Level
 from fedfeast.randomness import named_generator
-from fedfeast.routing import SliceMap
-from fedfeast.runs import load_recipe
-from fedfeast.runs.building import build_method
+from fedfeast.recipes import load_recipe
+from fedfeast.recipes.building import build_method
+from fedfeast.routing import LeadingSlices
 
 NARROW, WIDE = Level((2, 4), (2,)), Level((4, 8), (2,))
 
@@ -16,7 +16,7 @@ NARROW, WIDE = Level((2, 4), (2,)), Level((4, 8), (2,))
 def test_a_step_is_one_pass_of_the_last_network_and_the_loss_that_of_the_last_exit() -> None:
     method, _ = build_method(load_recipe("digits", {"method.name": "heterofl"}))
     assert isinstance(method, OnePassMethod)
-    slices = SliceMap.leading(method.network.layout, {})
+    slices = LeadingSlices.of(method.network.layout, {})
     assignment = Assignment(Client(0, "a", 1e6, 3), slices, (NARROW, WIDE), 1.0)
     assert method.passes(assignment, 0, named_generator(0, "passes")) == [Pass(WIDE, "supervised")]
     assert method.expected_passes(assignment) == {WIDE: 1.0}

@@ -10,10 +10,10 @@ from fedfeast.errors import InvalidInput
 from fedfeast.federation import Accumulator, Assignment, Client
 from fedfeast.methods import ScaleFL
 from fedfeast.networks import Level, ResNet
+from fedfeast.planning.outline import outline
 from fedfeast.population import paper_population
 from fedfeast.randomness import named_generator
-from fedfeast.runs import load_recipe
-from fedfeast.runs.building import build_without_data
+from fedfeast.recipes import load_recipe
 
 SMALL = ResNet((4, 8, 8), (1, 1, 1), (1, 2, 2), image_size=8, image_channels=1, classes=3, early_exits=True)
 THREE_LEVELS = ((1, 0.5), (2, 0.5), (3, 1.0))
@@ -21,7 +21,7 @@ THREE_LEVELS = ((1, 0.5), (2, 0.5), (3, 1.0))
 
 @cache
 def paper() -> ScaleFL:
-    method = build_without_data(load_recipe("cifar100-paper", {"method.name": "scalefl"})).method
+    method = outline(load_recipe("cifar100-paper", {"method.name": "scalefl"})).method
     assert isinstance(method, ScaleFL)
     return method
 

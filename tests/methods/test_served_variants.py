@@ -1,16 +1,6 @@
-import pytest
-
-from fedfeast.methods.served_variants import cached_points, format_macs
+from fedfeast.methods.served_variants import cached_points
 from fedfeast.networks import ElasticResNet, SearchSpace
 from fedfeast.variants import read_cache
-
-
-@pytest.mark.parametrize(
-    ("macs", "text"),
-    [(24_967_328, "24.97M"), (595_791_168, "595.8M"), (128_320, "128.3k"), (2.5e9, "2.5G"), (12, "12")],
-)
-def test_macs_for_people(macs: float, text: str) -> None:
-    assert format_macs(macs) == text
 
 
 def test_one_point_per_variant() -> None:

@@ -8,7 +8,7 @@ from fedfeast.evaluation.exposure import Exposure
 from fedfeast.evaluation.slice_regions import ActivatedSupport, cut_regions
 from fedfeast.networks import Architecture, ElasticResNet, SearchSpace
 from fedfeast.population import Population
-from fedfeast.routing import SliceMap, envelope_of
+from fedfeast.routing import LeadingSlices, envelope_of
 from fedfeast.variants import Variant, VariantCache
 
 TINY = ElasticResNet(
@@ -53,7 +53,7 @@ def test_a_greater_budget_reaches_all_that_a_lesser_does(cache: VariantCache, bu
     routed, sizes = regions.routed()[:, exposure.affordable], regions.num_parameters  # (regions, clients)
     affordable = [cache.affordable(budget) for budget in ordered]
     positions = [
-        set(SliceMap.leading(TINY.layout, TINY.shapes(envelope_of(variants, TINY.space))).index().tolist())
+        set(LeadingSlices.of(TINY.layout, TINY.shapes(envelope_of(variants, TINY.space))).index().tolist())
         if variants
         else set()
         for variants in affordable
@@ -106,8 +106,11 @@ def test_the_routed_share_never_falls_with_gamma(
 @given(caches, architectures)
 def test_never_activated_is_the_rest_of_the_union_of_slices(cache: VariantCache, architecture: Architecture) -> None:
     own, *others = (
-        set(SliceMap.leading(TINY.layout, TINY.shapes(one)).index().tolist())
+        set(LeadingSlices.of(TINY.layout, TINY.shapes(one)).index().tolist())
         for one in (architecture, *(variant.architecture for variant in cache))
     )
     expected = len(own.difference(*others)) / len(own)
-    assert abs(ActivatedSupport.of(TINY, cache.variants).never_activated(architecture) - expected) < 1e-12
+    support = ActivatedSupport.of(TINY, cache.variants)
+    places = [TINY.space.expansions.index(one) for one in architecture.expansions]
+    row = (np.array([one]) for one in (architecture.depths, places, architecture.width_indices))
+    assert abs(float(support.never_activated_shares(*row)[0]) - expected) < 1e-12

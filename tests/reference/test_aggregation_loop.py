@@ -5,7 +5,7 @@ import torch
 from fedfeast.federation import Accumulator
 from fedfeast.networks import Architecture, ElasticResNet, SearchSpace
 from fedfeast.randomness import named_generator
-from fedfeast.routing import SliceMap
+from fedfeast.routing import LeadingSlices
 
 SPACE = SearchSpace(
     stem_channels=8,
@@ -45,11 +45,11 @@ def test_the_accumulator_equals_a_loop_over_positions() -> None:
     accumulator = Accumulator(previous.numel())
     answers = []
     for num_examples, envelope in zip((3, 11, 7, 2), envelopes, strict=True):
-        slices = SliceMap.leading(network.layout, network.shapes(envelope))
+        slices = LeadingSlices.of(network.layout, network.shapes(envelope))
         values = torch.from_numpy(generator.normal(size=slices.payload)).float()
         accumulator.add(slices, values, num_examples)
         answers.append((slices.index().tolist(), values.tolist(), num_examples))
-    merged = accumulator.mean(previous)
+    merged = accumulator.merged_with(previous)
     expected = torch.tensor(loop_over_positions(previous.tolist(), answers), dtype=torch.float64).float()
     torch.testing.assert_close(merged, expected, rtol=1e-7, atol=0)
     untouched = accumulator.weights == 0

@@ -9,11 +9,11 @@ from fedfeast.networks import Architecture, ElasticResNet, Layout, SearchSpace
 from fedfeast.networks.layout import Shapes
 from fedfeast.networks.normalisation import by_batch
 from fedfeast.randomness import named_generator
-from fedfeast.routing import ChosenSlices, MaskedPositions, SliceMap, envelope_of
+from fedfeast.routing import ChosenSlices, LeadingSlices, MaskedPositions, SliceMap, envelope_of
 from fedfeast.variants import Variant
 
 SOURCE = Layout.of({"conv": (3, 2, 1, 2), "bias": (4,)}, alignment=8)
-SLICES = SliceMap.leading(SOURCE, {"conv": (2, 1, 1, 2), "bias": (3,)})
+SLICES = LeadingSlices.of(SOURCE, {"conv": (2, 1, 1, 2), "bias": (3,)})
 
 
 def test_index_is_the_sorted_list_of_routed_positions() -> None:
@@ -49,7 +49,7 @@ def test_a_network_built_from_the_compact_slice_gives_the_same_logits() -> None:
         Architecture((8, 8, 8, 8), (0.1, 0.1, 0.18, 0.1), (1, 0, 0, 0, 1)),
     ]
     envelope = envelope_of([Variant.of(network, one) for one in architectures], network.space)
-    slices = SliceMap.leading(network.layout, network.shapes(envelope))
+    slices = LeadingSlices.of(network.layout, network.shapes(envelope))
     compact = slices.gather(flat)
     assert compact.numel() == network.parameters(envelope) == 2_020_140
     images = torch.from_numpy(named_generator(0, "images").normal(size=(2, 3, 32, 32))).float()
@@ -143,8 +143,8 @@ def test_leading_choices_are_leading_slices(drawn: tuple[Layout, Axes]) -> None:
     slices = ChosenSlices.of(source, leading)
     shapes: Shapes = slices.layout.shapes
     flat = torch.arange(float(source.size))
-    assert torch.equal(slices.gather(flat), SliceMap.leading(source, shapes).gather(flat))
-    assert torch.equal(slices.index(), SliceMap.leading(source, shapes).index())
+    assert torch.equal(slices.gather(flat), LeadingSlices.of(source, shapes).gather(flat))
+    assert torch.equal(slices.index(), LeadingSlices.of(source, shapes).index())
 
 
 def test_a_chosen_convolution_keeps_rows_and_columns_together() -> None:
@@ -189,5 +189,5 @@ def test_what_is_packed_is_unpacked() -> None:
     local = masked.gather(torch.arange(1.0, 7.0))
     assert masked.pack(local).tolist() == [1.0, 3.0, 4.0]
     assert torch.equal(masked.unpack(masked.pack(local)), local)
-    leading = SliceMap.leading(layout, {"w": (1, 2)})
+    leading = LeadingSlices.of(layout, {"w": (1, 2)})
     assert torch.equal(leading.unpack(leading.pack(local[:2])), local[:2])

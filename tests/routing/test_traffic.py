@@ -2,7 +2,7 @@ import pytest
 
 from fedfeast.networks import ElasticResNet, SearchSpace
 from fedfeast.population import paper_population
-from fedfeast.routing import SliceMap, count_traffic, envelope_of
+from fedfeast.routing import LeadingSlices, count_traffic, envelope_of
 from fedfeast.variants import read_cache
 
 
@@ -18,7 +18,7 @@ def test_the_papers_population_and_cache() -> None:
     payloads = []
     for budget in paper_population().budgets_macs:
         envelope = envelope_of(cache.affordable(budget), network.space)
-        payloads.append(SliceMap.leading(network.layout, network.shapes(envelope)).payload)
+        payloads.append(LeadingSlices.of(network.layout, network.shapes(envelope)).payload)
     traffic = count_traffic(payloads, network.layout.num_parameters)
     assert traffic.mean_payload / 1e6 == pytest.approx(8.02, abs=0.005)
     assert traffic.reduction == pytest.approx(6.94, abs=0.005)

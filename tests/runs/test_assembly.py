@@ -3,14 +3,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from fedfeast.data.prepared import Decoded, write_prepared
+from fedfeast.data.reading.prepared import Decoded, write_prepared
 from fedfeast.engines import EagerEngine
 from fedfeast.errors import InvalidInput
+from fedfeast.federation import RoundOrder
 from fedfeast.randomness import named_generator
-from fedfeast.runs import Run, load_recipe
-from fedfeast.runs.assembly import Federation, assemble, engine_name
+from fedfeast.recipes import load_recipe
+from fedfeast.runs import Run
+from fedfeast.runs.assembly import Federation, assemble
 
 
 def build(**settings: Any) -> Federation:
@@ -93,7 +94,7 @@ def test_a_method_may_have_an_optimiser_of_its_own(name: str, decays: bool) -> N
     method, flat = federation.method, federation.initial_weights()
     cohort = [federation.clients[federation.participants[0]]]
     planned, _ = method.plan_round(method.initial_state(), flat, cohort, 0, named_generator(0))
-    after = federation.engine().run_round(flat, planned, 0, 0.1).flat
+    after = federation.engine().run_round(RoundOrder(flat, planned, 0, 0.1)).flat
     index = planned[0].slice_map.index().long()
     shrunk = float(after[index].norm() / flat[index].norm())
     assert shrunk < 0.96 if decays else shrunk == pytest.approx(1, abs=1e-6)
@@ -143,14 +144,8 @@ def test_a_servers_own_examples_are_taken_instead_of_training_ones(tmp_path: Pat
         build(**own, data__validation_examples=41)
 
 
-def test_the_engine_is_the_devices_own_unless_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_is_the_devices_own() -> None:
     assert isinstance(build().engine(), EagerEngine)
-    recipe = load_recipe("digits", {})
-    for has_kernels, expected in ((True, "graphs"), (False, "eager")):
-        monkeypatch.setattr("fedfeast.runs.assembly.has_fused_kernels", lambda device, answer=has_kernels: answer)
-        assert engine_name(recipe, torch.device("cuda")) == expected
-    named = load_recipe("digits", {"engine.name": "eager"})
-    assert engine_name(named, torch.device("cuda")) == "eager"
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedfeast.data.prepared import Decoded, write_prepared
+from fedfeast.data.reading.prepared import Decoded, write_prepared
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Curve, CurvePoint
-from fedfeast.runs import load_recipe
+from fedfeast.recipes import load_recipe
+from fedfeast.recipes.recipe import Recipe
 from fedfeast.runs.folder import RunFolder
-from fedfeast.runs.recipe import Recipe
 
 RECIPE = load_recipe("digits")
 

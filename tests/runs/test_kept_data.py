@@ -3,10 +3,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedfeast.data.prepared import Decoded, write_prepared
+from fedfeast.data.reading.prepared import Decoded, write_prepared
 from fedfeast.errors import InvalidInput
+from fedfeast.recipes.sections import DataSection
 from fedfeast.runs.kept_data import KeptData
-from fedfeast.runs.sections import DataSection
 
 
 def write_own(data: Path, level: int) -> DataSection:

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 import fedfeast
-from fedfeast.app.report import write_report
-from fedfeast.data.prepared import Decoded, write_prepared
+from fedfeast.data.reading.prepared import Decoded, write_prepared
 from fedfeast.engines.ranks import LostRank
 from fedfeast.errors import InvalidInput
+from fedfeast.presentation.report import write_report
 from fedfeast.runs import Interrupted
 from fedfeast.runs.training import Silent
 

@@ -1,18 +1,22 @@
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from fedfeast.engines import EagerEngine
 from fedfeast.errors import InvalidInput
-from fedfeast.federation import PLAIN, Assignment, Collected, Engine, TooFewAnswers, Treatment
+from fedfeast.federation import (
+    Collected,
+    Engine,
+    RoundOrder,
+    TooFewAnswers,
+    learning_rate,
+)
 from fedfeast.runs import Interrupted, Run
 from fedfeast.runs.assembly import Federation
-from fedfeast.runs.training import Silent, learning_rate
+from fedfeast.runs.training import Silent
 
 SHORT = {
     "training.rounds": 4,
@@ -126,35 +130,28 @@ class FailingOnce(Engine):
     def __init__(self, inner: Engine) -> None:
         self.method, self._inner, self._tried = inner.method, inner, set[int]()
 
-    def collect(
-        self,
-        flat: Tensor,
-        assignments: Sequence[Assignment],
-        round_index: int,
-        learning_rate: float,
-        treatment: Treatment = PLAIN,
-    ) -> Collected:
-        if round_index not in self._tried:
-            self._tried.add(round_index)
+    def collect(self, order: RoundOrder) -> Collected:
+        if order.round_index not in self._tried:
+            self._tried.add(order.round_index)
             raise TooFewAnswers
-        collected = self._inner.collect(flat, assignments, round_index, learning_rate, treatment)
-        return replace(collected, notes={"answered": [assignment.client.index for assignment in assignments]})
+        collected = self._inner.collect(order)
+        return replace(collected, notes={"answered": [assignment.client.index for assignment in order.assignments]})
 
 
 class FewerAndFewer:
-    """A workforce that a client leaves at every look."""
+    """A source of clients that a client leaves at every look."""
 
     def engine(self, federation: Federation) -> Engine:
         assert isinstance(federation.engine(), EagerEngine)
         return FailingOnce(federation.engine())
 
-    def muster(self, federation: Federation, round_index: int) -> Federation:
+    def available(self, federation: Federation, round_index: int) -> Federation:
         return replace(federation, participants=federation.participants[:-1])
 
 
 def test_a_round_with_too_few_answers_is_tried_again_with_who_is_there(tmp_path: Path) -> None:
     settings = {**SHORT, "training.rounds": 2, "training.clients_per_round": 40}
-    run = Run.create("digits", tmp_path / "run", settings).train(workforce=FewerAndFewer())
+    run = Run.create("digits", tmp_path / "run", settings).train(client_source=FewerAndFewer())
     rows = run.folder.metrics()
     assert [row["attempts"] for row in rows] == [2, 2]
     assert [len(row["clients"]) for row in rows] == [38, 36]

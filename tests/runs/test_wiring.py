@@ -13,17 +13,18 @@ import torch
 from torch import Tensor
 
 from fedfeast.data import Augmentation, Examples, Mixing, count_steps, load_dataset
-from fedfeast.evaluation import Curve, CurvePoint, Examiner
+from fedfeast.evaluation import Curve, CurvePoint, Evaluator
 from fedfeast.evaluation.curve import measure_accuracy
 from fedfeast.evaluation.recalibration import recalibrate
 from fedfeast.federation import Assignment, Client, Method, OperatingPoint, State
 from fedfeast.methods import METHODS, Feast, FedAvg
 from fedfeast.population import alpha_data_from_effective, partition_by_budget, zipf_population
 from fedfeast.randomness import named_generator
+from fedfeast.recipes import load_recipe
+from fedfeast.recipes.building import build_network, build_server_split
 from fedfeast.routing import envelope_of
-from fedfeast.runs import Interrupted, Run, load_recipe
-from fedfeast.runs.assembly import Federation, assemble, split_off_server_examples
-from fedfeast.runs.building import build_network
+from fedfeast.runs import Interrupted, Run
+from fedfeast.runs.assembly import Federation, assemble
 from fedfeast.runs.checkpoint import CheckpointFolder, TrainingState
 from fedfeast.runs.training import Silent
 from fedfeast.variants import read_cache
@@ -192,7 +193,7 @@ def test_weights_decay_as_the_recipe_says(tmp_path: Path) -> None:
 
 def accuracy_by_hand(federation: Federation, flat: Tensor, point: OperatingPoint, tested: Examples) -> float:
     dataset, recipe = load_dataset("digits", None), federation.recipe
-    split = split_off_server_examples(recipe, dataset.train.labels.numpy())
+    split = build_server_split(recipe, dataset.train.labels.numpy())
     calibration = dataset.train.select(torch.from_numpy(split.calibration))
     normalisation = federation.preparation.normalisation
     deployed = federation.method.deploy(flat, point)
@@ -220,7 +221,7 @@ def score_by_hand(federation: Federation, flat: Tensor, tested: Examples) -> flo
 def test_rounds_are_scored_on_the_validation_examples(recorded: tuple[Run, list[TrainingState]]) -> None:
     run, states = recorded
     dataset = load_dataset("digits", None)
-    split = split_off_server_examples(run.recipe, dataset.train.labels.numpy())
+    split = build_server_split(run.recipe, dataset.train.labels.numpy())
     validation = dataset.train.select(torch.from_numpy(split.validation))
     assert (len(split.validation), len(split.calibration)) == (160, 120)
     measured = [row["validation_score"] for row in run.folder.metrics()]
@@ -240,7 +241,7 @@ def test_the_best_so_far_goes_along_with_its_own_weights(recorded: tuple[Run, li
 
 
 @dataclass(frozen=True, eq=False)
-class Watched(Examiner):
+class Watched(Evaluator):
     """Notes every use; gives the scripted accuracies, one a use, while there are any."""
 
     name: str = ""
@@ -261,8 +262,8 @@ class Watched(Examiner):
         return Curve(tuple(CurvePoint(point.name, point.macs, point.parameters, accuracy) for point in points))
 
 
-def watched(examiner: Examiner, name: str, uses: list[str], scripted: Sequence[float] = ()) -> Watched:
-    return Watched(examiner.calibration, examiner.test, examiner.normalisation, name, uses, iter(scripted))
+def watched(evaluator: Evaluator, name: str, uses: list[str], scripted: Sequence[float] = ()) -> Watched:
+    return Watched(evaluator.calibration, evaluator.test, evaluator.normalisation, name, uses, iter(scripted))
 
 
 def test_only_a_better_score_is_best_and_the_test_curve_is_of_the_best_weights(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 import fedfeast
-from fedfeast.runs.files import sha256_of
 from fedfeast.server.api import build_app
 from fedfeast.server.collection import Collection
+from fedfeast.whole_files import sha256_of
 
 ClientOf = Callable[[Any], Any]
 

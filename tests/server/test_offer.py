@@ -4,22 +4,22 @@ from pathlib import Path
 import pytest
 
 from fedfeast.errors import InvalidInput
-from fedfeast.runs.files import sha256_of
+from fedfeast.machine import processor_and_cores
 from fedfeast.server.offer import DamagedBundle, NothingFits, Offer, read_latencies
+from fedfeast.serving.bundle_cache import BundleCache
 from fedfeast.serving.choice import Limits
-from fedfeast.serving.latency import device_name
-from fedfeast.serving.shelf import Shelf
+from fedfeast.whole_files import sha256_of
 
 
 @pytest.fixture
 def offer(folder: Path) -> Offer:
-    return Offer(Shelf(folder), "my run", folder / "latency.json")
+    return Offer(BundleCache(folder), "my run", folder / "latency.json")
 
 
 def test_ids_name_weights_and_networks(offer: Offer, folder: Path) -> None:
-    assert len(offer.by_id) == len(offer.shelf.points) == 8
+    assert len(offer.by_id) == len(offer.bundles.points) == 8
     assert list(offer.by_id)[3].startswith("545920-")
-    assert list(Offer(Shelf(folder), "other name", folder / "none").by_id) == list(offer.by_id)
+    assert list(Offer(BundleCache(folder), "other name", folder / "none").by_id) == list(offer.by_id)
     assert offer.image_shape == (1, 8, 8)
 
 
@@ -43,15 +43,15 @@ def test_nothing_fits(offer: Offer, limits: Limits, sentence: str) -> None:
 
 
 def test_recorded_latencies_decide_where_they_are_of_this_device(folder: Path) -> None:
-    shelf = Shelf(folder)
-    points = [{"name": one.name, "macs": one.macs, "median_ms": place} for place, one in enumerate(shelf.points, 1)]
-    (folder / "latency.json").write_text(json.dumps({"device": device_name(), "points": points}))
-    offer = Offer(shelf, "run", folder / "latency.json")
-    assert offer.by_id[offer.choose(Limits(max_latency_ms=3.5))] == shelf.points[2]
+    bundles = BundleCache(folder)
+    points = [{"name": one.name, "macs": one.macs, "median_ms": place} for place, one in enumerate(bundles.points, 1)]
+    (folder / "latency.json").write_text(json.dumps({"device": processor_and_cores(), "points": points}))
+    offer = Offer(bundles, "run", folder / "latency.json")
+    assert offer.by_id[offer.choose(Limits(max_latency_ms=3.5))] == bundles.points[2]
     (folder / "latency.json").write_text(json.dumps({"device": "another", "points": points}))
-    assert read_latencies(folder / "latency.json", shelf) == {}
+    assert read_latencies(folder / "latency.json", bundles) == {}
     (folder / "latency.json").write_text("{")
-    assert read_latencies(folder / "latency.json", shelf) == {}
+    assert read_latencies(folder / "latency.json", bundles) == {}
 
 
 def test_a_file_is_built_once_kept_and_checked(offer: Offer) -> None:

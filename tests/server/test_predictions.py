@@ -11,7 +11,7 @@ from fedfeast.errors import InvalidInput
 from fedfeast.server import predictions
 from fedfeast.server.offer import Offer
 from fedfeast.server.predictions import Predictor, read_image
-from fedfeast.serving.shelf import Shelf
+from fedfeast.serving.bundle_cache import BundleCache
 
 
 def png(width: int, height: int, mode: str = "L") -> bytes:
@@ -22,7 +22,7 @@ def png(width: int, height: int, mode: str = "L") -> bytes:
 
 def test_a_variant_predicts_as_its_bundle_does(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predictions, "KEPT_SESSIONS", 1)
-    offer, predictor = Offer(Shelf(trained), "digits", trained / "none"), Predictor()
+    offer, predictor = Offer(BundleCache(trained), "digits", trained / "none"), Predictor()
     image = fedfeast.Run.open(trained).federation.test.test.images[0]
     for name in list(offer.by_id)[:2]:
         classes, milliseconds = predictor.predict(offer, name, image)

@@ -69,7 +69,7 @@ def test_damaged_checkpoints_are_said(folder: Path) -> None:
 
 def test_a_folder_that_vanishes(folder: Path) -> None:
     run = WatchedRun(folder, "run")
-    run.complain("it is gone")
+    run.note_problem("it is gone")
     assert run.seen.note == "The run's folder cannot be read (it is gone)."
     assert len(run.seen.variants) == 8
     rmtree(folder)

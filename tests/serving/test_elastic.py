@@ -2,8 +2,8 @@ import pytest
 
 import fedfeast
 from fedfeast.errors import InvalidInput
-from fedfeast.runs import load_recipe
-from fedfeast.runs.outline import outline
+from fedfeast.planning.outline import outline
+from fedfeast.recipes import load_recipe
 from fedfeast.serving.choice import Limits
 from fedfeast.serving.elastic import least_possible, search_point
 from fedfeast.serving.support import TrainedSupport

@@ -9,8 +9,8 @@ from fedfeast.errors import InvalidInput
 from fedfeast.serving.choice import Limits
 from fedfeast.serving.exporting import LARGEST_DIFFERENCE, Exporter, ExportOptions, export
 from fedfeast.serving.extraction import Extractor
-from fedfeast.serving.onnx_session import Session
-from fedfeast.serving.standalone import load
+from fedfeast.serving.families.standalone import load
+from fedfeast.serving.onnx.session import Session
 
 LIMITS = Limits(max_macs=600e3)
 

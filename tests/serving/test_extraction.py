@@ -111,9 +111,9 @@ def test_a_run_in_double_precision_leaves_in_single(tmp_path: Path) -> None:
         stem, _, ending = name.rpartition(".")
         statistics.setdefault(stem, {})[ending] = buffer.double()
     values = {stem: (parts["running_mean"], parts["running_var"]) for stem, parts in statistics.items()}
-    examiner = federation.test
-    accuracy = measure_accuracy(deployed, values, examiner.test, examiner.normalisation)
-    assert accuracy == pytest.approx(extracted.facts["test_accuracy"], abs=1.5 / len(examiner.test))
+    evaluator = federation.test
+    accuracy = measure_accuracy(deployed, values, evaluator.test, evaluator.normalisation)
+    assert accuracy == pytest.approx(extracted.facts["test_accuracy"], abs=1.5 / len(evaluator.test))
 
 
 def test_an_uncalibrated_network_needs_no_data(run: fedfeast.Run) -> None:

@@ -10,8 +10,8 @@ import torch
 
 import fedfeast
 from fedfeast.errors import InvalidInput
-from fedfeast.serving import standalone
 from fedfeast.serving.extraction import Extractor
+from fedfeast.serving.families import standalone
 from fedfeast.serving.ladder import Ladder, export_ladder, plan_rungs
 
 

@@ -5,13 +5,13 @@ import pytest
 
 import fedfeast
 from fedfeast.federation import OperatingPoint
+from fedfeast.machine import processor_and_cores
 from fedfeast.serving.choice import Limits
 from fedfeast.serving.extraction import Extractor
 from fedfeast.serving.latency import (
     WARM_UPS,
     Latency,
     LatencyMeter,
-    device_name,
     measure_latency,
     measure_run,
     measured_choice,
@@ -46,7 +46,7 @@ def test_warm_ups_do_not_count() -> None:
 def test_one_image_is_measured(extractor: Extractor) -> None:
     latency = measure_latency(extractor.uncalibrated(extractor.points[0]), threads=1, repeats=5)
     assert 0 < latency.fastest_ms <= latency.median_ms < 1000
-    assert (latency.repeats, latency.threads, latency.device) == (5, 1, device_name())
+    assert (latency.repeats, latency.threads, latency.device) == (5, 1, processor_and_cores())
 
 
 def test_the_choice_goes_by_the_given_times_and_the_manifest_says_so(extractor: Extractor) -> None:

@@ -1,7 +1,7 @@
 import pytest
 
-from fedfeast.runs import load_recipe
-from fedfeast.runs.outline import outline
+from fedfeast.planning.outline import outline
+from fedfeast.recipes import load_recipe
 from fedfeast.serving.support import TrainedSupport, trained_architectures
 
 

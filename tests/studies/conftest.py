@@ -8,9 +8,9 @@ import pytest
 
 from fedfeast.evaluation import Curve, CurvePoint
 from fedfeast.methods import METHODS
+from fedfeast.planning.outline import outline
 from fedfeast.population import paper_population
-from fedfeast.runs import Recipe, load_recipe
-from fedfeast.runs.outline import outline
+from fedfeast.recipes import Recipe, load_recipe
 from fedfeast.studies.arms import Arm
 from fedfeast.studies.results import Outcome, Results
 from fedfeast.studies.study import RECIPES, Study
@@ -24,7 +24,7 @@ MakeUp = Callable[..., Results]
 
 
 def made_up_curve(recipe: Recipe, arm: Arm, seed: int) -> Curve:
-    """Return a curve that rises with MACs: FEAST's flat and high, a rival's steep."""
+    """Return a curve that rises with MACs: FEAST's flat and high, a baseline's steep."""
     method = arm.settings["method.name"]
     macs = TIERS.get(method, tuple(variant.macs for variant in outline(recipe).cache))
     rise = np.log(np.array(macs) / macs[0]) / np.log(macs[-1] / macs[0])

@@ -3,9 +3,9 @@ from typing import Any
 import pytest
 
 from fedfeast.errors import InvalidInput
-from fedfeast.studies.digits import DIGITS
+from fedfeast.studies.catalogue.digits import DIGITS
+from fedfeast.studies.catalogue.rules import TRAINING_RULES
 from fedfeast.studies.options import StudyOptions, parse_seeds
-from fedfeast.studies.rules import TRAINING_RULES
 
 
 def test_the_recipe_of_a_study() -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from fedfeast.errors import InvalidInput
-from fedfeast.runs import load_recipe
+from fedfeast.recipes import load_recipe
 from fedfeast.studies.protocol import departures, describe_protocol, differences, is_of, refuse_disagreement
 
 

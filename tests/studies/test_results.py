@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from fedfeast.evaluation import Curve, CurvePoint
-from fedfeast.runs import load_recipe
+from fedfeast.recipes import load_recipe
 from fedfeast.studies.arms import method_arm
+from fedfeast.studies.catalogue.baselines import POPULATION
+from fedfeast.studies.catalogue.rules import TRAINING_RULES
 from fedfeast.studies.results import Outcome, Results, extreme, published_of
-from fedfeast.studies.rivals import POPULATION
-from fedfeast.studies.rules import TRAINING_RULES
 
 FEAST, RIVAL = method_arm("feast"), method_arm("fedavg")
 
@@ -47,7 +47,7 @@ def test_a_cell_measures_seed_by_seed(results: Results) -> None:
     assert cell.ours.mean == pytest.approx(85)
     assert cell.ours.count == 2
     assert cell.difference == pytest.approx(5)
-    lead = results.cell(lambda feast, rival: feast.largest - rival.largest, "feast", "fedavg")
+    lead = results.cell(lambda feast, baseline: feast.largest - baseline.largest, "feast", "fedavg")
     assert lead.ours is not None
     assert lead.ours.mean == pytest.approx((50 + 70) / 2)
     assert results.cell(lambda one: one.at(1.0), "feast").ours is None

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from fedfeast.errors import InvalidInput
-from fedfeast.runs import Interrupted, load_recipe
+from fedfeast.recipes import load_recipe
+from fedfeast.runs import Interrupted
 from fedfeast.studies import StudyOptions, StudyResult, conclude_study, plan_study, train_study
 from fedfeast.studies.arms import Arm, method_arm
-from fedfeast.studies.digits import DIGITS
-from fedfeast.studies.rules import TRAINING_RULES
+from fedfeast.studies.catalogue.digits import DIGITS
+from fedfeast.studies.catalogue.rules import TRAINING_RULES
 from fedfeast.studies.running import SilentStudy, folder_name
 from fedfeast.studies.study import Study
 

@@ -1,4 +1,4 @@
-from fedfeast.runs import load_recipe, packaged_recipes
+from fedfeast.recipes import load_recipe, packaged_recipes
 from fedfeast.studies.study import RECIPES
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from fedfeast.app.complaint import complain
+from fedfeast.app.complaint import print_error
 from fedfeast.app.data_commands import data_app
 from fedfeast.app.fleet_commands import fleet_app
 from fedfeast.app.serve_command import serve
@@ -45,9 +45,9 @@ def options(
 ) -> None:
     """Handle what stands before a command."""
     if version:
-        from importlib.metadata import version as installed_version
+        from fedfeast.version import VERSION
 
-        print(installed_version("fedfeast"))
+        print(VERSION)
         raise typer.Exit
 
 
@@ -99,10 +99,11 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Show what a federation will send, compute and cover, before it starts and without its data."""
-    from fedfeast.app.plan_tables import print_plans
-    from fedfeast.runs import load_recipe, plan_recipe
-    from fedfeast.runs.outline import outline
-    from fedfeast.runs.timing import time_passes
+    from fedfeast.planning import plan_recipe
+    from fedfeast.planning.outline import outline
+    from fedfeast.planning.timing import time_passes
+    from fedfeast.presentation.plan_tables import print_plans
+    from fedfeast.recipes import load_recipe
 
     words = settings or []
     for word in words:
@@ -135,8 +136,8 @@ def measure(
     as_json: JsonOption = False,
 ) -> None:
     """Measure what this device can afford: latency of a few sizes, MACs a second, memory, a budget. Needs no data."""
-    from fedfeast.app.measure_tables import print_measured
-    from fedfeast.runs.measuring import measure_device
+    from fedfeast.presentation.measure_tables import print_measured
+    from fedfeast.serving.measuring import measure_device
 
     console = _console(as_json)
     with console.status("measuring"):
@@ -156,8 +157,8 @@ def methods(
     as_json: JsonOption = False,
 ) -> None:
     """List the methods with a sentence, the paper, their options and what they would serve."""
-    from fedfeast.app.method_tables import print_methods
-    from fedfeast.runs.method_list import list_methods
+    from fedfeast.presentation.method_tables import print_methods
+    from fedfeast.recipes.method_list import list_methods
 
     listed = list_methods(recipe, settings or [])
     if as_json:
@@ -180,10 +181,10 @@ def search(
     as_json: JsonOption = False,
 ) -> None:
     """Build a cache of variants for a recipe's space: the fittest network within every MAC target."""
-    from fedfeast.app.pictures import search_figure
     from fedfeast.app.progress import CountedProgress
-    from fedfeast.runs import load_recipe
-    from fedfeast.runs.searching import search_recipe, targets_of
+    from fedfeast.planning.searching import search_recipe, targets_of
+    from fedfeast.presentation.pictures import search_figure
+    from fedfeast.recipes import load_recipe
 
     loaded = load_recipe(recipe, settings or [])
     file = out if out is not None else Path(f"{loaded.name}-cache.csv")
@@ -223,14 +224,14 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Write one self-contained HTML page about one or several runs, with its pictures as files."""
-    from fedfeast.app.report import write_report
+    from fedfeast.presentation.report import write_report
     from fedfeast.runs import Run
 
     runs = [Run.open(folder) for folder in folders]
     page = out if out is not None else folders[0] / "report.html"
     files = write_report(runs, page)
     if tensorboard is not None:
-        from fedfeast.app.tensorboard import write_events
+        from fedfeast.presentation.tensorboard import write_events
 
         write_events(runs, tensorboard)
     if as_json:
@@ -272,8 +273,8 @@ def _parse_numbers(name: str, text: str) -> list[float]:
 
 
 def _present(run: "Run", as_json: bool, other: "Run | None" = None) -> None:
-    from fedfeast.app.pictures import draw_curves
-    from fedfeast.app.tables import print_summary
+    from fedfeast.presentation.pictures import draw_curves
+    from fedfeast.presentation.tables import print_summary
 
     picture = run.folder.path / "curve.png"
     draw_curves([run], picture)
@@ -298,8 +299,8 @@ def main() -> None:
     try:
         app()
     except InvalidInput as error:
-        complain(error)
+        print_error(error)
         sys.exit(2)
     except OSError as error:
-        complain(error)
+        print_error(error)
         sys.exit(1)

@@ -4,6 +4,6 @@ from rich.console import Console
 from rich.markup import escape
 
 
-def complain(error: Exception) -> None:
+def print_error(error: Exception) -> None:
     """Print an error as one sentence on standard error."""
     Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)

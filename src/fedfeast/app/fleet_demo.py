@@ -6,9 +6,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fedfeast.app.pictures import draw_curves
-from fedfeast.app.tables import print_summary
 from fedfeast.flower.local_fleet import LocalFleet
+from fedfeast.presentation.pictures import draw_curves
+from fedfeast.presentation.tables import print_summary
 from fedfeast.runs import Run
 
 BUDGETS_MACS = {"small": 2e5, "middle": 1.5e6, "top": 12e6}

@@ -78,7 +78,7 @@ def export(  # noqa: PLR0913 - each argument is an option of the command
     from fedfeast.serving.choice import Limits
     from fedfeast.serving.exporting import ExportOptions
     from fedfeast.serving.exporting import export as export_network
-    from fedfeast.serving.onnx_session import DEFAULT_OPSET
+    from fedfeast.serving.onnx.session import DEFAULT_OPSET
 
     run = Run.open(folder)
     wanted = _formats(formats, int8, out)
@@ -120,11 +120,11 @@ def latency(
     as_json: JsonOption = False,
 ) -> None:
     """Measure every served network's latency on this device and draw accuracy against it."""
-    from fedfeast.app.pictures import latency_figure
     from fedfeast.app.progress import CountedProgress
-    from fedfeast.runs.files import write_json
+    from fedfeast.presentation.pictures import latency_figure
     from fedfeast.serving.extraction import Extractor
     from fedfeast.serving.latency import measure_run
+    from fedfeast.whole_files import write_json
 
     console, extractor = Console(stderr=as_json), Extractor(folder)
     if any(extractor.recorded_accuracy(point) is None for point in extractor.points):

@@ -9,9 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from fedfeast.app.complaint import complain
+from fedfeast.app.complaint import print_error
 from fedfeast.app.progress import StudyProgress
-from fedfeast.app.study_report import describe_result, notes_of, write_study_report
 from fedfeast.app.train_command import program_of
 from fedfeast.engines.ranks import LostRank, Ranks, join_ranks
 from fedfeast.errors import InvalidInput
@@ -27,6 +26,7 @@ from fedfeast.studies import (
     plan_study,
     train_study,
 )
+from fedfeast.studies.report import describe_result, notes_of, write_study_report
 from fedfeast.studies.tables import Table
 
 
@@ -62,7 +62,7 @@ def study_or_explain(name: str, out: Path | None, options: StudyOptions, as_json
             files = write_study_report(result)
     except (InvalidInput, LostRank) as error:
         complaint = error  # the name above ends with its clause
-        ranks.say_once(lambda: complain(complaint))
+        ranks.say_once(lambda: print_error(complaint))
         raise SystemExit(2 if isinstance(error, InvalidInput) else 1) from None
     except (Interrupted, KeyboardInterrupt) as stop:
         if ranks.leads:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fedfeast.app.complaint import complain
+from fedfeast.app.complaint import print_error
 from fedfeast.app.progress import LiveProgress
 from fedfeast.engines.ranks import LostRank, Ranks, join_ranks
 from fedfeast.errors import InvalidInput
@@ -24,7 +24,7 @@ def train_or_explain(recipe: str, out: Path | None, settings: list[str], as_json
             run.train(progress)
     except (InvalidInput, LostRank) as error:
         complaint = error  # the name above ends with its clause
-        ranks.say_once(lambda: complain(complaint))
+        ranks.say_once(lambda: print_error(complaint))
         raise SystemExit(2 if isinstance(error, InvalidInput) else 1) from None
     except Interrupted as stop:
         if ranks.leads:

@@ -8,8 +8,6 @@ from fedfeast.data.batches import Preparation as Preparation
 from fedfeast.data.batches import count_steps as count_steps
 from fedfeast.data.batches import draw_local_plan as draw_local_plan
 from fedfeast.data.batches import make_batches as make_batches
-from fedfeast.data.catalogue import EMBEDDED as EMBEDDED
-from fedfeast.data.catalogue import OFFICIAL as OFFICIAL
 from fedfeast.data.datasets import array_hashes as array_hashes
 from fedfeast.data.datasets import class_names_of as class_names_of
 from fedfeast.data.datasets import facts_of as facts_of
@@ -20,10 +18,12 @@ from fedfeast.data.examples import Examples as Examples
 from fedfeast.data.examples import Normalisation as Normalisation
 from fedfeast.data.examples import ShardedExamples as ShardedExamples
 from fedfeast.data.examples import measure_normalisation as measure_normalisation
-from fedfeast.data.fetching import fetch_data as fetch_data
-from fedfeast.data.image_folders import ImageOptions as ImageOptions
 from fedfeast.data.mixing import Mixing as Mixing
-from fedfeast.data.prepared import DatasetFacts as DatasetFacts
-from fedfeast.data.preparing import prepare_data as prepare_data
+from fedfeast.data.reading.catalogue import EMBEDDED as EMBEDDED
+from fedfeast.data.reading.catalogue import OFFICIAL as OFFICIAL
+from fedfeast.data.reading.fetching import fetch_data as fetch_data
+from fedfeast.data.reading.image_folders import ImageOptions as ImageOptions
+from fedfeast.data.reading.prepared import DatasetFacts as DatasetFacts
+from fedfeast.data.reading.preparing import prepare_data as prepare_data
 from fedfeast.data.splits import ServerSplit as ServerSplit
 from fedfeast.data.splits import split_server_examples as split_server_examples

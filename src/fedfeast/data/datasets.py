@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedfeast.data.catalogue import EMBEDDED, OFFICIAL, OfficialDataset
 from fedfeast.data.examples import Dataset, Examples
-from fedfeast.data.prepared import (
+from fedfeast.data.reading.catalogue import EMBEDDED, OFFICIAL, OfficialDataset
+from fedfeast.data.reading.prepared import (
     DESCRIPTION,
     SPLITS,
     DatasetFacts,
@@ -22,7 +22,7 @@ from fedfeast.data.prepared import (
     read_description,
     write_prepared,
 )
-from fedfeast.data.preparing import (
+from fedfeast.data.reading.preparing import (
     DATA_FOLDER_VARIABLE,
     data_folder,
     decode_official,

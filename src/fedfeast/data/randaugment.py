@@ -62,15 +62,6 @@ def apply_randaugment(images: Tensor, plan: RandAugmentPlan) -> Tensor:
     return images
 
 
-def apply_operation(images: Tensor, operation: str, magnitudes: NDArray[np.float64]) -> Tensor:
-    """Return the images after one operation, with a signed magnitude per example in the operation's own unit."""
-    if operation == "Identity":
-        return images
-    if operation in GEOMETRIC_OPERATIONS:
-        return _resample(images, _output_to_input(operation, magnitudes, *images.shape[-2:]))
-    return _COLOUR_OPERATIONS[operation](images, magnitudes)
-
-
 def magnitude_value(operation: str, magnitude: int, height: int, width: int) -> float:
     """Return the unsigned value of a bin in the operation's own unit: slope, pixels, degrees, gain, bits or level."""
     share = magnitude / LAST_BIN

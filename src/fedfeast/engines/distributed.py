@@ -8,17 +8,16 @@ from torch import Tensor
 from fedfeast.data import Preparation
 from fedfeast.data.batches import count_steps
 from fedfeast.engines.ranks import Ranks
-from fedfeast.evaluation import Curve, CurvePoint, Examiner
+from fedfeast.evaluation import Curve, CurvePoint, Evaluator
 from fedfeast.federation import (
-    PLAIN,
     Accumulator,
     Assignment,
+    BufferedAnswers,
     Collected,
     Engine,
     Method,
     OperatingPoint,
-    SpooledAnswers,
-    Treatment,
+    RoundOrder,
 )
 
 PASS_MACS = 30e6  # what a pass costs beside its arithmetic, as MACs of a CPU core; counts for small networks alone
@@ -30,23 +29,17 @@ class DistributedEngine(Engine):
     def __init__(self, inner: Engine, ranks: Ranks, preparation: Preparation) -> None:
         self.method, self._inner, self._ranks, self._preparation = inner.method, inner, ranks, preparation
 
-    def collect(
-        self,
-        flat: Tensor,
-        assignments: Sequence[Assignment],
-        round_index: int,
-        learning_rate: float,
-        treatment: Treatment = PLAIN,
-    ) -> Collected:
+    def collect(self, order: RoundOrder) -> Collected:
         """Train this rank's share of the assignments, then add up the answers of all ranks."""
+        assignments = order.assignments
         shares = share_out([self._expected_work(assignment) for assignment in assignments], self._ranks.size)
         own = [assignments[position] for position in shares[self._ranks.rank]]
-        treatment = replace(treatment, cohort_size=len(assignments))
-        collected = self._inner.collect(flat, own, round_index, learning_rate, treatment)
+        policy = replace(order.policy, cohort_size=len(assignments))
+        collected = self._inner.collect(replace(order, assignments=own, policy=policy))
         answers = collected.answers
         if isinstance(answers, Accumulator):
             self._ranks.add_up_(answers.totals)
-        elif isinstance(answers, SpooledAnswers):
+        elif isinstance(answers, BufferedAnswers):
             answers = answers.shared(self._ranks.gather)
         facts = (collected.num_steps, dict(collected.losses), collected.setup_seconds)
         parts = self._ranks.gather((*facts, list(collected.norms), list(collected.refusals)))
@@ -82,11 +75,11 @@ def share_out(costs: Sequence[float], num_shares: int) -> list[list[int]]:
 
 
 def measure_curve(
-    ranks: Ranks, examiner: Examiner, method: Method, flat: Tensor, points: Sequence[OperatingPoint]
+    ranks: Ranks, evaluator: Evaluator, method: Method, flat: Tensor, points: Sequence[OperatingPoint]
 ) -> Curve:
     """Measure a share of the operating points on every rank; return the whole curve on each."""
     shares = share_out([point.macs for point in points], ranks.size)
-    own = examiner.curve(method, flat, [points[position] for position in shares[ranks.rank]])
+    own = evaluator.curve(method, flat, [points[position] for position in shares[ranks.rank]])
     measured: dict[int, CurvePoint] = {}
     for share, part in zip(shares, ranks.gather(own.points), strict=True):
         measured.update(zip(share, part, strict=True))

@@ -1,7 +1,7 @@
 """The eager engine: clients one after another in plain PyTorch. The reference that every other engine must equal."""
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedfeast.data import Batch, Examples, Preparation, ShardedExamples, draw_local_plan, make_batches
-from fedfeast.federation import PLAIN, Assignment, Collected, Constants, Engine, LocalSgd, Method, Treatment
+from fedfeast.federation import Assignment, Collected, Constants, Engine, LocalSgd, Method, RoundOrder
 from fedfeast.networks import Layout
 from fedfeast.networks.normalisation import by_batch
 from fedfeast.randomness import named_generator
@@ -150,28 +150,22 @@ class EagerEngine(Engine):
         self._seed, self._dtype, self._device = seed, dtype, torch.device(device)
         self._slot = ClientSlot(method, dtype, self._device)
 
-    def collect(
-        self,
-        flat: Tensor,
-        assignments: Sequence[Assignment],
-        round_index: int,
-        learning_rate: float,
-        treatment: Treatment = PLAIN,
-    ) -> Collected:
+    def collect(self, order: RoundOrder) -> Collected:
         """Train every assignment from the same global vector and take the answers in."""
-        intake = treatment.intake(flat, len(assignments))
+        policy, round_index = order.policy, order.round_index
+        aggregator = policy.aggregator(order.flat, len(order.assignments))
         losses: RoleLosses = defaultdict(list)
         num_steps = 0
-        this = LocalRound(self._preparation, self._sgd, self._seed, round_index, learning_rate, self._dtype)
-        for assignment in assignments:
+        this = LocalRound(self._preparation, self._sgd, self._seed, round_index, order.learning_rate, self._dtype)
+        for assignment in order.assignments:
             examples = self._examples.of_client(assignment.client.index)
-            sent = assignment.slice_map.gather(flat)
+            sent = assignment.slice_map.gather(order.flat)
             client_losses, steps = train_locally(self.method, assignment, sent, examples, self._slot, this)
-            returned = treatment.reply(assignment, round_index, sent, self._slot.weights)
+            returned = policy.reply(assignment, round_index, sent, self._slot.weights)
             counted = self.method.counted(assignment, sent, returned)
-            intake.take(assignment, sent, returned, counted)
+            aggregator.take(assignment, sent, returned, counted)
             num_steps += steps
             for role, values in client_losses.items():
                 losses[role].extend(values)
         totals = add_up_losses(losses)
-        return Collected(intake.answers, num_steps, totals, norms=intake.norms, refusals=intake.refusals)
+        return Collected(aggregator.answers, num_steps, totals, norms=aggregator.norms, refusals=aggregator.refusals)

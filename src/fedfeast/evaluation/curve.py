@@ -68,7 +68,7 @@ def count_client_wins(curve: Curve, other: Curve, budgets_macs: np.ndarray) -> C
 
 
 @dataclass(frozen=True, eq=False)
-class Examiner:
+class Evaluator:
     """Measures operating points: recalibrates on one set of server-held examples, tests on another."""
 
     calibration: Examples

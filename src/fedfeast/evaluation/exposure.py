@@ -103,10 +103,6 @@ class ComputationScales:
     standard_errors: Floats  # (patterns,)
     served: NDArray[np.bool_]  # (patterns,) whether it holds a served region
 
-    def by_region(self, regions: SliceRegions) -> Floats:
-        """Return psi_u, (regions,)."""
-        return np.asarray(self.means[np.searchsorted(self.routed_from, regions.routed_from)])
-
     @property
     def least(self) -> int:
         """The served pattern of psi_min."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfeast.methods.feast import TrainingRule
-from fedfeast.networks import Architecture, ElasticResNet, SearchSpace, Shapes
+from fedfeast.networks import Architecture, ElasticResNet, Shapes
 from fedfeast.routing import envelope_of
 from fedfeast.variants import Variant, VariantCache
 
@@ -123,7 +123,6 @@ class PartTables:
 class ActivatedSupport:
     """The positions that some of a set of variants activates, ready to be intersected with any architecture."""
 
-    space: SearchSpace
     activated: PartTables
     total: PartTables
 
@@ -134,18 +133,13 @@ class ActivatedSupport:
         unions = {name: _union_steps(_extents(shapes, name)) for name in network.layout.shapes}
         probes = _probe_shapes(network)
         activated = _tabulate(network, probes, lambda name, extents: _overlap(unions[name], extents))
-        return cls(network.space, activated, _tabulate(network, probes, lambda _, extents: extents.prod(axis=1)))
+        return cls(activated, _tabulate(network, probes, lambda _, extents: extents.prod(axis=1)))
 
-    def never_activated(self, architecture: Architecture) -> float:
-        """Return the share of an architecture's parameters that no variant activates, 0 to 1."""
-        return float(self.never_activated_shares([architecture])[0])
+    def never_activated_shares(self, depths: Counts, expansions: Counts, widths: Counts) -> NDArray[np.float64]:
+        """Return the share of each architecture's parameters that no variant activates, 0 to 1.
 
-    def never_activated_shares(self, architectures: Sequence[Architecture]) -> NDArray[np.float64]:
-        """Return that share for many architectures at once."""
-        depths = np.array([architecture.depths for architecture in architectures])
-        widths = np.array([architecture.width_indices for architecture in architectures])
-        choice = {expansion: index for index, expansion in enumerate(self.space.expansions)}
-        expansions = np.array([[choice[e] for e in architecture.expansions] for architecture in architectures])
+        Architectures are rows: extra blocks, places among the space's expansions, width indices.
+        """
         return 1 - self.activated.count(depths, expansions, widths) / self.total.count(depths, expansions, widths)
 
 

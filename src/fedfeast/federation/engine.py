@@ -7,17 +7,26 @@ from typing import Any
 
 from torch import Tensor
 
-from fedfeast.federation.aggregation import Answers
+from fedfeast.federation.aggregation.accumulator import Answers
+from fedfeast.federation.aggregation.refusals import NormHistory, Refusal
+from fedfeast.federation.aggregation.update_policy import UpdatePolicy
 from fedfeast.federation.method import Method
 from fedfeast.federation.records import Assignment
-from fedfeast.federation.replies import NormHistory, Refusal
-from fedfeast.federation.treatment import Treatment
-
-PLAIN = Treatment()
 
 
 class TooFewAnswers(Exception):
     """Fewer clients answered than a round needs: nothing was merged, and the round is to be tried again."""
+
+
+@dataclass(frozen=True, eq=False)
+class RoundOrder:
+    """What a round is to do: from which global vector, by whom, at which rate, and what is done to replies."""
+
+    flat: Tensor
+    assignments: Sequence[Assignment]
+    round_index: int
+    learning_rate: float
+    policy: UpdatePolicy = field(default_factory=UpdatePolicy)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,34 +61,20 @@ class Engine(ABC):
     method: Method
 
     @abstractmethod
-    def collect(
-        self,
-        flat: Tensor,
-        assignments: Sequence[Assignment],
-        round_index: int,
-        learning_rate: float,
-        treatment: Treatment = PLAIN,
-    ) -> Collected:
+    def collect(self, order: RoundOrder) -> Collected:
         """Train every assignment from the same global vector and take the answers in."""
 
-    def run_round(
-        self,
-        flat: Tensor,
-        assignments: Sequence[Assignment],
-        round_index: int,
-        learning_rate: float,
-        treatment: Treatment = PLAIN,
-    ) -> RoundResult:
+    def run_round(self, order: RoundOrder) -> RoundResult:
         """Train every assignment from the same global vector and merge the answers."""
-        collected = self.collect(flat, assignments, round_index, learning_rate, treatment)
+        collected = self.collect(order)
         losses = {role: total / count for role, (total, count) in sorted(collected.losses.items())}
-        merged = self.method.merge(flat, collected.answers)
+        merged = self.method.merge(order.flat, collected.answers)
         return RoundResult(
             merged,
             collected.num_steps,
             losses,
             collected.setup_seconds,
-            treatment.history.after(collected.norms),
+            order.policy.history.after(collected.norms),
             tuple(collected.refusals),
             collected.notes,
         )

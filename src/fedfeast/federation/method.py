@@ -8,12 +8,12 @@ import numpy as np
 from torch import Tensor
 
 from fedfeast.data import Batch
-from fedfeast.federation.aggregation import Answers
+from fedfeast.federation.aggregation.accumulator import Answers
 from fedfeast.federation.local_sgd import LocalSgd
 from fedfeast.federation.parts import Parts
 from fedfeast.federation.records import Assignment, Client, Constants, Deployed, OperatingPoint, Pass, State
 from fedfeast.networks import Network
-from fedfeast.routing import SliceMap
+from fedfeast.routing import LeadingSlices
 
 
 class Method(ABC):
@@ -25,7 +25,17 @@ class Method(ABC):
 
     paper: ClassVar[str] = ""  # where the method comes from
     plans_differ: ClassVar[bool] = False  # whether clients of the same budget may be given different networks
+    changes_weights: ClassVar[bool] = False  # whether passes compute with other weights than the client's: weights()
+    cost_follows_weights: ClassVar[bool] = False  # whether what a point costs depends on the weights: deploy()
     network: Network
+
+    def __init_subclass__(cls) -> None:
+        """Refuse a method that does something of its own without declaring it: engines would pass it over."""
+        super().__init_subclass__()
+        if cls.weights is not Method.weights and not cls.changes_weights:
+            raise TypeError(f"{cls.__name__} has weights() of its own: declare changes_weights = True in the class.")
+        if cls.counted is not Method.counted and cls.counts_in_part is Method.counts_in_part:
+            raise TypeError(f"{cls.__name__} has counted() of its own: define counts_in_part beside it.")
 
     @classmethod
     @abstractmethod
@@ -40,6 +50,11 @@ class Method(ABC):
     @property
     def needs_held_classes(self) -> bool:
         """Whether the server must know which classes a client holds; else a fleet's clients do not say."""
+        return False
+
+    @property
+    def counts_in_part(self) -> bool:
+        """Whether an answer may not count everywhere, as ``counted`` says."""
         return False
 
     @property
@@ -85,11 +100,6 @@ class Method(ABC):
         """Return the gradient by a client's weights, given that by the weights that passes compute with."""
         return gradient
 
-    @property
-    def changes_weights(self) -> bool:
-        """Whether passes compute with other weights than the client's."""
-        return type(self).weights is not Method.weights
-
     @abstractmethod
     def loss(
         self, role: str, outputs: tuple[Tensor, ...], batch: Batch, carried: Tensor | None, constants: Constants
@@ -99,11 +109,6 @@ class Method(ABC):
     def counted(self, assignment: Assignment, sent: Tensor, returned: Tensor) -> Tensor | None:
         """Return where a client's answer counts, as a mask of its vector; None is everywhere."""
         return None
-
-    @property
-    def counts_in_part(self) -> bool:
-        """Whether an answer may not count everywhere."""
-        return type(self).counted is not Method.counted
 
     @abstractmethod
     def operating_points(self) -> tuple[OperatingPoint, ...]:
@@ -115,10 +120,10 @@ class Method(ABC):
 
     def merge(self, flat: Tensor, answers: Answers) -> Tensor:
         """Return the global vector after the round."""
-        return answers.mean(flat)
+        return answers.merged_with(flat)
 
     def deploy(self, flat: Tensor, point: OperatingPoint) -> Deployed:
         """Take an operating point out of the global vector."""
-        slices = SliceMap.leading(self.network.layout, self.network.shapes(point.architecture))
+        slices = LeadingSlices.of(self.network.layout, self.network.shapes(point.architecture))
         local = slices.gather(flat)
         return Deployed(self.network, point.architecture, slices.layout, local, point.macs, point.parameters)

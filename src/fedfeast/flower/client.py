@@ -1,6 +1,5 @@
 """The client's side: says who it is when asked, and trains the slice that it is sent."""
 
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -8,6 +7,7 @@ import torch
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedfeast.engines.devices import choose_device
 from fedfeast.engines.eager import ClientSlot, LocalRound, add_up_losses, train_locally
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import privatise
@@ -22,10 +22,10 @@ from fedfeast.flower.wire import (
     unpack_slice,
     wire_dtype,
 )
-from fedfeast.runs.assembly import choose_device
-from fedfeast.runs.building import build_method, build_preparation, build_privacy, build_sgd
-from fedfeast.runs.recipe import Recipe
-from fedfeast.runs.run import usable_cores
+from fedfeast.machine import usable_cores
+from fedfeast.recipes.building import build_method, build_preparation, build_privacy, build_sgd
+from fedfeast.recipes.recipe import Recipe
+from fedfeast.version import VERSION
 
 
 def introduce(message: Message, context: Context) -> Message:
@@ -47,7 +47,7 @@ def introduce(message: Message, context: Context) -> Message:
         content["problem"] = str(error)
     except (KeyError, TypeError) as error:  # the terms of another version have other fields
         content["problem"] = f"it cannot read the server's terms ({error})"
-    content["version"] = version("fedfeast")
+    content["version"] = VERSION
     return Message(RecordDict({"introduction": to_json(content)}), reply_to=message)
 
 
@@ -66,7 +66,8 @@ def _train(content: RecordDict, context: Context) -> RecordDict:
     with terms.opened() as recipe:
         method, _ = build_method(recipe)
     torch.set_num_threads(_threads(recipe, context))
-    device, dtype = choose_device(recipe), torch.float64 if recipe.engine.precision == "float64" else torch.float32
+    device = choose_device(recipe.engine.device)
+    dtype = torch.float64 if recipe.engine.precision == "float64" else torch.float32
     assignment = unpack_assignment(order["assignment"], content.array_records["assignment"], method.network.layout)
     slices, wire = assignment.slice_map, wire_dtype(recipe.fleet.wire, dtype)
     received = unpack_slice(slices, content.array_records["weights"], wire, dtype)

@@ -2,8 +2,8 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
 
@@ -12,14 +12,13 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from torch import Tensor
 
 from fedfeast.federation import (
-    PLAIN,
+    Aggregator,
     Assignment,
     Collected,
     Engine,
-    Intake,
     Method,
+    RoundOrder,
     TooFewAnswers,
-    Treatment,
 )
 from fedfeast.flower.fleet import POLL_SECONDS, Fleet, error_of, one_line
 from fedfeast.flower.wire import Unreadable, from_json, pack_assignment, pack_slice, to_json, unpack_slice, wire_dtype
@@ -43,15 +42,18 @@ class Answer:
 class _Round:
     """A round at work: what goes out, and what has come back so far."""
 
-    flat: Tensor
-    index: int
-    learning_rate: float
-    intake: Intake
+    order: RoundOrder
+    aggregator: Aggregator
     under_way: dict[str, Assignment] = field(default_factory=dict)  # by message
     num_steps: int = 0
     losses: dict[str, tuple[float, int]] = field(default_factory=dict)
     answered: list[int] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)  # client -> why it sent no answer
+
+    @property
+    def number(self) -> int:
+        """The round's number, from 1."""
+        return self.order.round_index + 1
 
     def note(self, assignment: Assignment, answer: Answer) -> None:
         """Count an answer that was taken in."""
@@ -70,62 +72,66 @@ class FleetEngine(Engine):
         self._wire = wire_dtype(fleet.settings.wire, dtype)
         self._terms: ConfigRecord = to_json(fleet.terms.to_json())
 
-    def collect(
-        self,
-        flat: Tensor,
-        assignments: Sequence[Assignment],
-        round_index: int,
-        learning_rate: float,
-        treatment: Treatment = PLAIN,
-    ) -> Collected:
+    def collect(self, order: RoundOrder) -> Collected:
         """Send every client its slice; take in what comes back before the deadline. Noise is the clients' own."""
-        flat = flat.cpu()
-        this = _Round(flat, round_index, learning_rate, treatment.intake(flat, len(assignments), checked=True))
+        order = replace(order, flat=order.flat.cpu())
+        this = _Round(order, order.policy.aggregator(order.flat, len(order.assignments), checked=True))
         try:
-            if treatment.privacy is not None:
-                self._fleet.folder.append_released(round_index, [one.client.index for one in assignments])
-            for assignment in assignments:
+            if order.policy.privacy is not None:
+                asked = [one.client.index for one in order.assignments]
+                self._fleet.folder.append_released(order.round_index, asked)
+            for assignment in order.assignments:
                 self._send(assignment, this)
             self._receive(this)
-            self._require_enough(this, len(assignments))
+            self._require_enough(this, len(order.assignments))
         except BaseException:
-            this.intake.close()
+            this.aggregator.close()
             raise
         notes: dict[str, Any] = {"answered": sorted(this.answered)}
         if this.failed:
             notes["failed"] = this.failed
-        intake = this.intake
-        return Collected(intake.answers, this.num_steps, this.losses, 0.0, intake.norms, intake.refusals, notes)
+        aggregator = this.aggregator
+        return Collected(
+            aggregator.answers, this.num_steps, this.losses, 0.0, aggregator.norms, aggregator.refusals, notes
+        )
 
     def _send(self, assignment: Assignment, this: _Round) -> None:
         node = self._fleet.node_of(assignment.client)
         part, arrays = pack_assignment(assignment)
-        order = {"round_index": this.index, "learning_rate": this.learning_rate, "assignment": part}
+        order = {
+            "round_index": this.order.round_index,
+            "learning_rate": this.order.learning_rate,
+            "assignment": part,
+        }
         content = RecordDict(
             {
                 "terms": self._terms,
                 "order": to_json(order),
                 "assignment": arrays,
-                "weights": pack_slice(assignment.slice_map, assignment.slice_map.gather(this.flat), self._wire),
+                "weights": pack_slice(assignment.slice_map, assignment.slice_map.gather(this.order.flat), self._wire),
             }
         )
         # Twice the deadline: a late answer is still taken off the SuperLink, and only then dropped.
         patience = 2 * self._fleet.settings.deadline_seconds
-        letter = None if node is None else self._fleet.post.send(node, "train", this.index, content, patience)
-        if letter is None:
+        pending = (
+            None
+            if node is None
+            else self._fleet.transport.send(node, "train", this.order.round_index, content, patience)
+        )
+        if pending is None:
             this.failed[assignment.client.name] = "it cannot be reached"
         else:
-            this.under_way[letter.message_id] = assignment
+            this.under_way[pending.message_id] = assignment
 
     def _receive(self, this: _Round) -> None:
         """Take in answers until all are there or the deadline has passed."""
         seconds = self._fleet.settings.deadline_seconds
         deadline = time.monotonic() + seconds
         while this.under_way and time.monotonic() < deadline:
-            for letter, reply in self._fleet.post.arrivals():
-                expected = this.under_way.pop(letter.message_id, None)
+            for pending, reply in self._fleet.transport.arrivals():
+                expected = this.under_way.pop(pending.message_id, None)
                 if expected is None:
-                    self._fleet.hear(letter, reply)
+                    self._fleet.hear(pending, reply)
                 else:
                     self._take(expected, reply, this)
                 del reply  # before the next one is pulled
@@ -134,14 +140,14 @@ class FleetEngine(Engine):
         for assignment in this.under_way.values():
             this.failed[assignment.client.name] = f"no answer within {seconds:g} s"
         for name, reason in this.failed.items():
-            LOG.warning("round %d goes on without %s: %s", this.index + 1, name, reason)
+            LOG.warning("round %d goes on without %s: %s", this.number, name, reason)
 
     def _require_enough(self, this: _Round, num_sent: int) -> None:
         least = self._fleet.settings.least_answers
         if len(this.answered) >= min(least, num_sent):
             return
         message = "round %d has %d of the %d answers it needs and is tried again"
-        LOG.warning(message, this.index + 1, len(this.answered), least)
+        LOG.warning(message, this.number, len(this.answered), least)
         raise TooFewAnswers
 
     def _take(self, assignment: Assignment, reply: Message, this: _Round) -> None:
@@ -156,11 +162,11 @@ class FleetEngine(Engine):
                 return
             answer = self._read(assignment, report, reply)
         except Unreadable as error:
-            this.intake.refuse(assignment, str(error))
+            this.aggregator.refuse(assignment, str(error))
             return
-        sent = self._sent(assignment, this.flat)
+        sent = self._sent(assignment, this.order.flat)
         counted = self.method.counted(assignment, sent, answer.weights)
-        if this.intake.take(assignment, sent, answer.weights, counted, answer.num_examples) is None:
+        if this.aggregator.take(assignment, sent, answer.weights, counted, answer.num_examples) is None:
             this.note(assignment, answer)
 
     def _sent(self, assignment: Assignment, flat: Tensor) -> Tensor:
@@ -184,7 +190,7 @@ class FleetEngine(Engine):
 
 
 @dataclass(frozen=True)
-class FleetWorkforce:
+class FleetClients:
     """The clients of a fleet, as the training loop sees them."""
 
     fleet: Fleet
@@ -193,7 +199,7 @@ class FleetWorkforce:
         """Return the fleet as an engine."""
         return FleetEngine(federation.method, self.fleet, federation.dtype)
 
-    def muster(self, federation: Federation, round_index: int) -> Federation:
+    def available(self, federation: Federation, round_index: int) -> Federation:
         """Wait for enough clients; return the federation with those that have joined and are there."""
         present = self.fleet.gather(round_index)
         return federation.with_roster(self.fleet.roster, present)

@@ -10,19 +10,19 @@ from typing import Any
 from flwr.app import Message, RecordDict
 
 from fedfeast.federation import Client, Method
-from fedfeast.flower.post import Letter, Post
 from fedfeast.flower.terms import Terms
+from fedfeast.flower.transport import PendingMessage, Transport
 from fedfeast.flower.wire import Unreadable, from_json, to_json
+from fedfeast.recipes.sections import FleetSection
 from fedfeast.runs.folder import RunFolder
 from fedfeast.runs.roster import Roster, read_roster
-from fedfeast.runs.sections import FleetSection
 
 LOG = logging.getLogger("fedfeast.fleet")
 QUERY_SECONDS = 30.0  # that a round waits for newcomers to say who they are
 QUERY_LIFE_SECONDS = 300.0  # after which a node is asked again
 POLL_SECONDS = 0.2
 LONGEST_NAME = 100
-MOST_LETTERS = 500  # of a client's own words in the log
+MOST_CHARACTERS = 500  # of a client's own words in the log
 SAY_SECONDS = 10.0  # between two sentences about a wait
 
 
@@ -30,7 +30,7 @@ SAY_SECONDS = 10.0  # between two sentences about a wait
 class Fleet:
     """Knows the nodes by what they answered; keeps the table of clients in the run's folder."""
 
-    post: Post
+    transport: Transport
     folder: RunFolder
     method: Method
     terms: Terms
@@ -67,18 +67,18 @@ class Fleet:
                 LOG.warning("round %d waits for clients: %d of %d are there", round_index + 1, len(there), needed)
             time.sleep(POLL_SECONDS)
 
-    def hear(self, letter: Letter, reply: Message) -> None:
+    def hear(self, pending: PendingMessage, reply: Message) -> None:
         """Take in an answer that no round waits for: an introduction, or a slice that comes too late."""
-        if letter.kind == "query":
-            self._meet(letter.node_id, reply)
+        if pending.kind == "query":
+            self._meet(pending.node_id, reply)
         else:
-            name = self._nodes.get(letter.node_id, f"node {letter.node_id}")
+            name = self._nodes.get(pending.node_id, f"node {pending.node_id}")
             what = f"and is an {error_of(reply)}" if reply.has_error() else "and was dropped"
-            LOG.warning("the answer of %s for round %d came too late %s", name, letter.round_index + 1, what)
+            LOG.warning("the answer of %s for round %d came too late %s", name, pending.round_index + 1, what)
 
     def _look_round(self, round_index: int) -> None:
         """Forget who has left, ask newcomers who they are, hear what has arrived."""
-        online = self.post.nodes()
+        online = self.transport.nodes()
         for node in [node for node in self._nodes if node not in online]:
             LOG.warning("%s has left", self._nodes.pop(node))
         for known in (self._refused, self._asked, self._newcomers):
@@ -88,9 +88,9 @@ class Fleet:
             if time.monotonic() - self._asked.get(node, -QUERY_LIFE_SECONDS) >= QUERY_LIFE_SECONDS:
                 self._asked[node] = time.monotonic()
                 terms = RecordDict({"terms": to_json(self.terms.to_json())})
-                self.post.send(node, "query", round_index, terms, QUERY_LIFE_SECONDS)
-        for letter, reply in self.post.arrivals():
-            self.hear(letter, reply)
+                self.transport.send(node, "query", round_index, terms, QUERY_LIFE_SECONDS)
+        for pending, reply in self.transport.arrivals():
+            self.hear(pending, reply)
 
     def _asking(self) -> bool:
         """Return whether somebody was asked a moment ago and has not answered."""
@@ -98,7 +98,7 @@ class Fleet:
 
     def _present(self) -> set[str]:
         """Return the names of the clients that are there, may train and are not at work."""
-        busy = {letter.node_id for letter in self.post.waiting("train")}
+        busy = {pending.node_id for pending in self.transport.waiting("train")}
         trained = {client.name for client in self.roster.clients if self.method.trains(client.budget_macs)}
         return {name for node, name in self._nodes.items() if node not in busy and name in trained}
 
@@ -166,7 +166,7 @@ def refusal_of(content: Mapping[str, Any], terms: Terms, method: Method) -> str 
 
 def one_line(words: Any) -> str:
     """Return what a client says as one line of a log, cut where it is long."""
-    return " ".join(str(words).split())[:MOST_LETTERS]
+    return " ".join(str(words).split())[:MOST_CHARACTERS]
 
 
 def error_of(reply: Message) -> str:

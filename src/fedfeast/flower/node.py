@@ -11,9 +11,9 @@ from fedfeast.data import Examples
 from fedfeast.errors import InvalidInput
 from fedfeast.flower.own_data import load_own_data
 from fedfeast.flower.terms import Terms, space_of
+from fedfeast.recipes.building import build_method
+from fedfeast.recipes.recipe import Recipe, load_recipe
 from fedfeast.runs.assembly import assemble
-from fedfeast.runs.building import build_method
-from fedfeast.runs.recipe import Recipe, load_recipe
 
 KEYS = ("name", "budget-macs", "data", "data-folder", "recipe", "threads", "partition-id", "num-partitions")
 

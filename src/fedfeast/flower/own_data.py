@@ -1,9 +1,6 @@
 """A client's own examples: a folder of images by class, or a Python function that yields them."""
 
-import sys
 from collections.abc import Callable, Iterable, Sequence
-from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +8,9 @@ import numpy as np
 import torch
 
 from fedfeast.data import DatasetFacts, Examples
-from fedfeast.data.image_files import decode_image
+from fedfeast.data.reading.image_files import decode_image
 from fedfeast.errors import InvalidInput
+from fedfeast.own_code import find_own
 
 
 def load_own_data(source: str, facts: DatasetFacts, class_names: Sequence[str] = ()) -> Examples:
@@ -47,22 +45,9 @@ def read_class_folders(folder: Path, facts: DatasetFacts, class_names: Sequence[
 
 def find_function(source: str) -> Callable[[], Any]:
     """Import the function that ``file.py:function`` or ``module:function`` names."""
-    place, _, name = source.rpartition(":")
-    if place.endswith(".py"):
-        path = Path(place).resolve()
-        spec = spec_from_file_location(f"fedfeast_data_{path.stem}", path)
-        if not path.is_file() or spec is None or spec.loader is None:
-            raise InvalidInput(f"data = {source!r}: {path} is no Python file; give its path.")
-        module = module_from_spec(spec)
-        sys.modules[spec.name] = module
-        spec.loader.exec_module(module)
-    else:
-        try:
-            module = import_module(place)
-        except ModuleNotFoundError as error:
-            raise InvalidInput(f"data = {source!r}: the module cannot be imported ({error}).") from error
-    function = getattr(module, name, None)
+    function = find_own(source, "data")
     if not callable(function):
+        place, _, name = source.rpartition(":")
         raise InvalidInput(f"data = {source!r}: {place} has no function {name!r}.")
     found: Callable[[], Any] = function
     return found

@@ -12,15 +12,15 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedfeast.data import class_names_of
 from fedfeast.errors import InvalidInput
-from fedfeast.flower.engine import FleetWorkforce
+from fedfeast.flower.engine import FleetClients
 from fedfeast.flower.fleet import Fleet
 from fedfeast.flower.orphans import end_with_parent
-from fedfeast.flower.post import Post
 from fedfeast.flower.terms import Terms
+from fedfeast.flower.transport import Transport
+from fedfeast.recipes.building import build_method
+from fedfeast.recipes.recipe import Recipe, load_recipe, parse_recipe
 from fedfeast.runs import Run
 from fedfeast.runs.assembly import split_data
-from fedfeast.runs.building import build_method
-from fedfeast.runs.recipe import Recipe, load_recipe, parse_recipe
 
 LOG = logging.getLogger("fedfeast.fleet")
 # Choice: wide enough for honest clients with unequal data (docs/decisions/020); inf refuses no norm.
@@ -64,9 +64,9 @@ class LoggedProgress:
 
 def fleet_recipe(base: Recipe) -> Recipe:
     """Return the recipe of the run: its clients are the fleet's, every finished round is saved, gross norms refused."""
-    if base.hostile.share > 0:
+    if base.adversary.share > 0:
         raise InvalidInput(
-            f"hostile.share = {base.hostile.share}: only simulated clients lie on demand; leave it out on a fleet."
+            f"adversary.share = {base.adversary.share}: only simulated clients lie on demand; leave it out on a fleet."
         )
     settings = {"population.source": "fleet", "population.file": "none", "checkpoint.every_rounds": 1}
     if base.aggregation.refuse_multiple is None:
@@ -82,11 +82,11 @@ def serve_run(grid: Grid, recipe: str, settings: Sequence[str], out: Path) -> Ru
         method, _ = build_method(base)
         names = class_names_of(base.data.name, base.data.folder)
         terms = Terms.of(base, method, split_data(base).normalisation, names)
-        fleet = Fleet(Post(grid), run.folder, method, terms, base.fleet)
+        fleet = Fleet(Transport(grid), run.folder, method, terms, base.fleet)
         metrics = out / "metrics.jsonl"
         begun = metrics.read_bytes().count(b"\n") if metrics.is_file() else 0
         fleet.gather(begun)  # the first clients; without any there is no population to speak of
-        run = Run.open(out).train(LoggedProgress(), FleetWorkforce(fleet))
+        run = Run.open(out).train(LoggedProgress(), FleetClients(fleet))
         LOG.info("population score %.2f %% in %s", 100 * run.population_score, out)
     return run
 

@@ -6,13 +6,13 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from fedfeast.data import DatasetFacts, Normalisation
 from fedfeast.federation import Method
-from fedfeast.runs.recipe import Recipe, parse_recipe
+from fedfeast.recipes.recipe import Recipe, parse_recipe
+from fedfeast.version import VERSION
 
 NAMED_FILES = ("variants.cache", "population.file")  # settings of a recipe that may name files
 
@@ -36,7 +36,7 @@ class Terms:
         settings = recipe.settings()
         named = {key: Path(str(settings[key])) for key in NAMED_FILES if key in settings}
         files = {key: path.read_text() for key, path in named.items() if path.is_file()}
-        return cls(text, files, recipe.data.facts, class_names, normalisation, version("fedfeast"), space_of(method))
+        return cls(text, files, recipe.data.facts, class_names, normalisation, VERSION, space_of(method))
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Terms":

@@ -6,7 +6,6 @@ from dataclasses import asdict
 from math import prod
 from typing import Any
 
-import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor
@@ -14,7 +13,7 @@ from torch import Tensor
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Assignment, Client, find_form_fault
 from fedfeast.networks import Architecture, Layout, Level
-from fedfeast.routing import ChosenSlices, MaskedPositions, SliceMap
+from fedfeast.routing import SliceMap, read_slice_map
 
 RAW = "fedfeast.raw"  # an array's serialisation: its elements in C order, little-endian, and nothing else
 _DTYPES = {
@@ -91,7 +90,8 @@ def from_json(records: RecordDict, name: str) -> dict[str, Any]:
 
 def pack_assignment(assignment: Assignment) -> tuple[dict[str, Any], ArrayRecord]:
     """Return a client's part in a round, but for the weights: a JSON object, and the arrays it speaks of."""
-    described, arrays = _describe_map(assignment.slice_map)
+    described, parts = assignment.slice_map.describe()
+    arrays = {f"map/{name}": part for name, part in parts.items()}
     constants: dict[str, Any] = {}
     for name, constant in assignment.constants.items():
         constants[name] = _put_constant(name, constant, arrays)
@@ -111,29 +111,9 @@ def unpack_assignment(content: Mapping[str, Any], arrays: ArrayRecord, source: L
     client = Client(**{**content["client"], "held_classes": tuple(content["client"]["held_classes"])})
     constants = {name: _take_constant(name, shape, tensors) for name, shape in content["constants"].items()}
     architectures = tuple(_read_architecture(one) for one in content["architectures"])
-    return Assignment(client, _read_map(content["map"], tensors, source), architectures, content["weight"], constants)
-
-
-def _describe_map(slice_map: SliceMap) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    if isinstance(slice_map, MaskedPositions):
-        bits = np.packbits(slice_map.mask.cpu().numpy())
-        return {"kind": "masked"}, {"map/mask": torch.from_numpy(bits)}
-    if isinstance(slice_map, ChosenSlices):
-        axes = [[name, [len(indices) for indices in chosen]] for name, chosen in slice_map.chosen.items()]
-        indices = torch.cat([one.cpu() for chosen in slice_map.chosen.values() for one in chosen])
-        return {"kind": "chosen", "axes": axes}, {"map/indices": indices.to(torch.int32)}
-    return {"kind": "leading", "shapes": [[name, shape] for name, shape in slice_map.layout.shapes.items()]}, {}
-
-
-def _read_map(content: Mapping[str, Any], arrays: Mapping[str, Tensor], source: Layout) -> SliceMap:
-    if content["kind"] == "masked":
-        bits = np.unpackbits(arrays["map/mask"].numpy(), count=source.size)
-        return MaskedPositions.of(source, torch.from_numpy(bits).to(torch.bool))
-    if content["kind"] == "leading":
-        return SliceMap.leading(source, {name: tuple(shape) for name, shape in content["shapes"]})
-    lengths = [length for _, axes in content["axes"] for length in axes]
-    parts = iter(torch.split_with_sizes(arrays["map/indices"].long(), lengths))
-    return ChosenSlices.of(source, {name: tuple(next(parts) for _ in axes) for name, axes in content["axes"]})
+    parts = {name.removeprefix("map/"): tensor for name, tensor in tensors.items() if name.startswith("map/")}
+    slice_map = read_slice_map(source, content["map"], parts)
+    return Assignment(client, slice_map, architectures, content["weight"], constants)
 
 
 def _put_constant(name: str, constant: Tensor, arrays: dict[str, Tensor]) -> list[int]:

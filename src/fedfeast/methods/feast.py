@@ -24,7 +24,7 @@ from fedfeast.federation import (
 )
 from fedfeast.methods.served_variants import cached_points
 from fedfeast.networks import Architecture, ElasticResNet
-from fedfeast.routing import SliceMap, envelope_of
+from fedfeast.routing import LeadingSlices, SliceMap, envelope_of
 from fedfeast.variants import VariantCache
 
 TrainingRule = Literal["full", "global-min", "local-max", "min-max", "min-max-distilled"]
@@ -60,7 +60,7 @@ class Feast(Method):
         affordable = self.cache.affordable(client.budget_macs)
         envelope = envelope_of(affordable, self.network.space)
         if envelope not in self._slice_maps:
-            self._slice_maps[envelope] = SliceMap.leading(self.network.layout, self.network.shapes(envelope))
+            self._slice_maps[envelope] = LeadingSlices.of(self.network.layout, self.network.shapes(envelope))
         architectures = tuple(variant.architecture for variant in affordable)
         return Assignment(client, self._slice_maps[envelope], architectures, weight=client.num_examples)
 

@@ -13,7 +13,7 @@ from fedfeast.federation import Assignment, Client, OperatingPoint, Parts, State
 from fedfeast.methods.one_pass import OnePassMethod
 from fedfeast.methods.served_variants import cached_points
 from fedfeast.networks import ElasticResNet
-from fedfeast.routing import SliceMap
+from fedfeast.routing import LeadingSlices, SliceMap
 from fedfeast.variants import Variant, VariantCache
 
 
@@ -66,4 +66,4 @@ class FedAvg(OnePassMethod):
 
     @cached_property
     def _slice_map(self) -> SliceMap:
-        return SliceMap.leading(self.network.layout, self.network.shapes(self.variant.architecture))
+        return LeadingSlices.of(self.network.layout, self.network.shapes(self.variant.architecture))

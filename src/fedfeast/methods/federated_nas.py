@@ -16,7 +16,7 @@ from fedfeast.federation import Assignment, Client, OperatingPoint, Parts, State
 from fedfeast.methods.one_pass import OnePassMethod
 from fedfeast.methods.served_variants import cached_points
 from fedfeast.networks import Architecture, ElasticResNet
-from fedfeast.routing import SliceMap
+from fedfeast.routing import LeadingSlices, SliceMap
 from fedfeast.variants import VariantCache, draw_architectures
 
 # Choice: a constrained SuperFedNAS client's "largest" network is the costliest of this many affordable draws.
@@ -116,7 +116,7 @@ class FederatedNas(OnePassMethod):
     def _slices(self, architecture: Architecture) -> SliceMap:
         if architecture in self._kept_slices:
             return self._kept_slices[architecture]
-        slices = SliceMap.leading(self.network.layout, self.network.shapes(architecture))
+        slices = LeadingSlices.of(self.network.layout, self.network.shapes(architecture))
         if architecture in self.trained_architectures():
             self._kept_slices[architecture] = slices
         return slices

@@ -14,10 +14,10 @@ from fedfeast.errors import InvalidInput
 from fedfeast.federation import Assignment, Client, Constants, Deployed, LocalSgd, OperatingPoint, Parts, State
 from fedfeast.methods.importance import Importance, count_macs, rank_positions
 from fedfeast.methods.one_pass import OnePassMethod
-from fedfeast.methods.served_variants import format_macs
 from fedfeast.methods.tiers import Weighting, weight_of
 from fedfeast.networks import ResNet
 from fedfeast.routing import MaskedPositions
+from fedfeast.units import format_macs
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class Fiarse(OnePassMethod):
     """Every client trains the weights above a threshold that makes the masked network as costly as its budget."""
 
     paper: ClassVar = "Wu et al., FIARSE: Model-Heterogeneous FL via Importance-Aware Submodel Extraction, 2024"
+    changes_weights: ClassVar = True
+    cost_follows_weights: ClassVar = True
     network: ResNet  # trained whole: scattered zeros save no training compute
     layerwise: bool = False  # the same share of each stage, instead of one threshold for all
     gradient: Literal["intended", "released"] = "intended"  # by the paper, or as the authors' code computes it
@@ -86,6 +88,11 @@ class Fiarse(OnePassMethod):
         """Return the cost of the weights that the client was sent."""
         assert isinstance(assignment.slice_map, MaskedPositions)
         return count_macs(self.network, assignment.slice_map.mask)
+
+    @property
+    def counts_in_part(self) -> bool:
+        """Whether only changed weights count."""
+        return self.membership == "delta"
 
     def counted(self, assignment: Assignment, sent: Tensor, returned: Tensor) -> Tensor | None:
         """Return where the client changed a weight, if that decides who has a say."""

@@ -1,12 +1,6 @@
 """Methods by name: those that ship with the package, and a user's own by file or module."""
 
-import sys
 from difflib import get_close_matches
-from functools import cache
-from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
-from types import ModuleType
 
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Method
@@ -18,6 +12,7 @@ from fedfeast.methods.fiarse import Fiarse
 from fedfeast.methods.fjord import FjORD
 from fedfeast.methods.heterofl import HeteroFL
 from fedfeast.methods.scalefl import ScaleFL
+from fedfeast.own_code import find_own
 
 METHODS: dict[str, type[Method]] = {
     "feast": Feast,
@@ -44,27 +39,7 @@ def find_method(name: str) -> type[Method]:
             f"method.name = {name!r} is unknown{hint}: choose one of {', '.join(METHODS)}, "
             "or name your own as file.py:Class."
         )
-    method = getattr(_load(source), class_name, None)
+    method = find_own(name, "method.name")
     if not (isinstance(method, type) and issubclass(method, Method)):
         raise InvalidInput(f"method.name = {name!r}: {source} has no class {class_name} derived from Method.")
     return method
-
-
-@cache
-def _load(source: str) -> ModuleType:
-    """Import a file or a module; what its own code raises is the user's to see."""
-    if not source.endswith(".py"):
-        try:
-            return import_module(source)
-        except ModuleNotFoundError as error:
-            raise InvalidInput(
-                f"method.name names the module {source!r}, which cannot be imported: {error}."
-            ) from error
-    path = Path(source).resolve()
-    spec = spec_from_file_location(f"fedfeast_method_{path.stem}", path)
-    if not path.is_file() or spec is None or spec.loader is None:
-        raise InvalidInput(f"method.name names the file {source}, which is no Python file: give its path.")
-    module = module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module

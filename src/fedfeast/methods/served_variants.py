@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from fedfeast.federation import OperatingPoint
+from fedfeast.units import format_macs
 from fedfeast.variants import Variant
 
 
@@ -12,11 +13,3 @@ def cached_points(variants: Iterable[Variant]) -> tuple[OperatingPoint, ...]:
         OperatingPoint(format_macs(variant.macs), variant.macs, variant.parameters, variant.architecture)
         for variant in variants
     )
-
-
-def format_macs(macs: float) -> str:
-    """Return MACs for people, e.g. 24.97M or 412.3k."""
-    for unit, scale in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if macs >= scale:
-            return f"{macs / scale:.4g}{unit}"
-    return f"{macs:.0f}"

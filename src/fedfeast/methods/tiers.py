@@ -13,9 +13,9 @@ from torch import Tensor
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Assignment, Client, Constants, OperatingPoint, State
 from fedfeast.methods.one_pass import OnePassMethod
-from fedfeast.methods.served_variants import format_macs
 from fedfeast.networks import Level, ResNet
-from fedfeast.routing import SliceMap
+from fedfeast.routing import LeadingSlices, SliceMap
+from fedfeast.units import format_macs
 
 Weighting = Literal["count", "samples"]  # what an answer weighs: one, or the client's examples
 
@@ -29,7 +29,7 @@ class Tier:
 
 
 class TieredMethod(OnePassMethod):
-    """Leading slices of the rivals' ResNet; a client trains one level, the largest it affords."""
+    """Leading slices of the baselines' ResNet; a client trains one level, the largest it affords."""
 
     network: ResNet
     weighting: Weighting
@@ -86,7 +86,7 @@ class TieredMethod(OnePassMethod):
     def slices_of(self, level: Level, round_index: int) -> SliceMap:
         """Return what of the global tensors a level holds in a round."""
         if level not in self._slice_maps:
-            self._slice_maps[level] = SliceMap.leading(self.network.layout, self.network.shapes(level))
+            self._slice_maps[level] = LeadingSlices.of(self.network.layout, self.network.shapes(level))
         return self._slice_maps[level]
 
     def constants_of(self, client: Client, round_index: int) -> Constants:

@@ -47,7 +47,7 @@ class _Tensor(NamedTuple):
 class ResNet:
     """Basic blocks in post- or pre-activation order; the defaults are ResNet-18 for CIFAR-100."""
 
-    # Choice: two blocks in every stage, the only reading with the 11.22M parameters the paper gives the rivals.
+    # Choice: two blocks in every stage, the only reading with the 11.22M parameters the paper gives the baselines.
     stage_channels: tuple[int, ...] = (64, 128, 256, 512)
     blocks: tuple[int, ...] = (2, 2, 2, 2)
     stage_strides: tuple[int, ...] = (1, 2, 2, 2)

@@ -1,35 +1,108 @@
 """Which positions of the global flat vector a client receives: the paper's map Omega_i (Sec. 3.3)."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedfeast.networks import Layout, Shapes
 
+Arrays = Mapping[str, Tensor]
 
-@dataclass(frozen=True, eq=False)
-class SliceMap:
-    """Leading slices of the global tensors; the client's vector holds them in global order."""
 
+class SliceMap(ABC):
+    """A client's positions of the global vector, and the client's own vector that holds their values.
+
+    What is sent of a client's vector is packed: one value per position of the index, in its order.
+    """
+
+    kind: ClassVar[str]  # by which a description names it
+    is_leading: ClassVar[bool]  # whether the client's tensors are the leading slices of the global ones
     source: Layout  # of the global vector
-    layout: Layout  # of the client's vector, without pads
+    layout: Layout  # of the client's vector
 
-    @classmethod
-    def leading(cls, source: Layout, shapes: Shapes) -> "SliceMap":
-        """Map the leading slice of each named tensor."""
-        return cls(source, Layout.of(shapes))
+    @staticmethod
+    def leading(source: Layout, shapes: Shapes) -> "SliceMap":
+        """Map leading slices: what ``LeadingSlices.of`` was called in the first release."""
+        return LeadingSlices.of(source, shapes)
 
     @property
-    def is_leading(self) -> bool:
-        """Whether the client's tensors are the leading slices of the global ones."""
-        return True
+    @abstractmethod
+    def payload(self) -> int:
+        """The number of parameters sent one way, P_i."""
+
+    @abstractmethod
+    def gather(self, flat: Tensor) -> Tensor:
+        """Return the client's vector: the routed positions of the global one."""
+
+    @abstractmethod
+    def scatter_(self, flat: Tensor, local: Tensor) -> None:
+        """Write the client's values to their global positions."""
+
+    @abstractmethod
+    def add_(self, flat: Tensor, local: Tensor, weight: float) -> None:
+        """Add the client's weighted values at their global positions, in the global vector's precision."""
+
+    @abstractmethod
+    def increment_(self, flat: Tensor, amount: float) -> None:
+        """Add the same amount at every routed position."""
+
+    @abstractmethod
+    def pack(self, local: Tensor) -> Tensor:
+        """Return what is sent of a client's vector."""
+
+    @abstractmethod
+    def unpack(self, packed: Tensor) -> Tensor:
+        """Return the client's vector, given what was sent of it."""
+
+    @abstractmethod
+    def describe(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return plain values and arrays from which ``read_slice_map`` makes the same map."""
+
+    @classmethod
+    @abstractmethod
+    def from_description(cls, source: Layout, content: Mapping[str, Any], arrays: Arrays) -> Self:
+        """Return the map of a description."""
+
+    def index(self) -> Tensor:
+        """Return the routed global positions as one sorted int32 vector."""
+        return self.pack(self.gather(torch.arange(self.source.size, dtype=torch.int32)))
+
+
+class CompactSlices(SliceMap):
+    """Maps whose client's vector holds what is sent and nothing else, in global order and without pads."""
 
     @property
     def payload(self) -> int:
         """The number of parameters sent one way, P_i."""
         return self.layout.size
+
+    def pack(self, local: Tensor) -> Tensor:
+        """Return the client's vector as it is."""
+        return local
+
+    def unpack(self, packed: Tensor) -> Tensor:
+        """Return what was sent as it is."""
+        return packed
+
+
+@dataclass(frozen=True, eq=False)
+class LeadingSlices(CompactSlices):
+    """Leading slices of the global tensors."""
+
+    kind = "leading"
+    is_leading = True
+    source: Layout
+    layout: Layout
+
+    @classmethod
+    def of(cls, source: Layout, shapes: Shapes) -> Self:
+        """Map the leading slice of each named tensor."""
+        return cls(source, Layout.of(shapes))
 
     def gather(self, flat: Tensor) -> Tensor:
         """Return the client's vector: the routed positions of the global one."""
@@ -53,17 +126,14 @@ class SliceMap:
         for routed in self.source.views(flat, self.layout.shapes).values():
             routed.add_(amount)
 
-    def index(self) -> Tensor:
-        """Return the routed global positions as one sorted int32 vector."""
-        return self.pack(self.gather(torch.arange(self.source.size, dtype=torch.int32)))
+    def describe(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return the shapes."""
+        return {"kind": self.kind, "shapes": [[name, shape] for name, shape in self.layout.shapes.items()]}, {}
 
-    def pack(self, local: Tensor) -> Tensor:
-        """Return what is sent of a client's vector: one value per position of the index, in its order."""
-        return local
-
-    def unpack(self, packed: Tensor) -> Tensor:
-        """Return the client's vector, given what was sent of it."""
-        return packed
+    @classmethod
+    def from_description(cls, source: Layout, content: Mapping[str, Any], arrays: Arrays) -> Self:
+        """Return the map of these shapes."""
+        return cls.of(source, {name: tuple(shape) for name, shape in content["shapes"]})
 
     def _pairs(self, flat: Tensor, local: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         routed = self.source.views(flat, self.layout.shapes)
@@ -71,24 +141,23 @@ class SliceMap:
 
 
 @dataclass(frozen=True, eq=False)
-class ChosenSlices(SliceMap):
+class ChosenSlices(CompactSlices):
     """Sorted index sets along the first two axes of each tensor, e.g. a window that rolls from round to round."""
 
+    kind = "chosen"
+    is_leading = False
+    source: Layout
+    layout: Layout
     chosen: Mapping[str, tuple[Tensor, ...]]  # tensor -> the indices along its first axes, sorted
 
     @classmethod
-    def of(cls, source: Layout, chosen: Mapping[str, tuple[Tensor, ...]]) -> "ChosenSlices":
+    def of(cls, source: Layout, chosen: Mapping[str, tuple[Tensor, ...]]) -> Self:
         """Map the chosen rows, and columns where a tensor has them, of each named tensor."""
         shapes = {
             name: (*(len(indices) for indices in axes), *source.shapes[name][len(axes) :])
             for name, axes in chosen.items()
         }
         return cls(source, Layout.of(shapes), chosen)
-
-    @property
-    def is_leading(self) -> bool:
-        """Whether the client's tensors are the leading slices of the global ones; they need not be."""
-        return False
 
     def gather(self, flat: Tensor) -> Tensor:
         """Return the client's vector: the routed positions of the global one."""
@@ -111,6 +180,19 @@ class ChosenSlices(SliceMap):
         """Add the same amount at every routed position."""
         self.add_(flat, flat.new_ones(self.layout.size), amount)
 
+    def describe(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return how many indices each axis has, and all indices."""
+        axes = [[name, [len(indices) for indices in chosen]] for name, chosen in self.chosen.items()]
+        indices = torch.cat([one.cpu() for chosen in self.chosen.values() for one in chosen])
+        return {"kind": self.kind, "axes": axes}, {"indices": indices.to(torch.int32)}
+
+    @classmethod
+    def from_description(cls, source: Layout, content: Mapping[str, Any], arrays: Arrays) -> Self:
+        """Return the map of these indices."""
+        lengths = [length for _, axes in content["axes"] for length in axes]
+        parts = iter(torch.split_with_sizes(arrays["indices"].long(), lengths))
+        return cls.of(source, {name: tuple(next(parts) for _ in axes) for name, axes in content["axes"]})
+
     def _places(self, flat: Tensor, local: Tensor) -> Iterator[tuple[Tensor, tuple[Tensor, ...], Tensor]]:
         """Yield each global tensor, the places in it that were chosen, and the client's tensor."""
         routed, own = self.source.views(flat), self.layout.views(local)
@@ -124,21 +206,20 @@ class ChosenSlices(SliceMap):
 class MaskedPositions(SliceMap):
     """Single positions of whole tensors; the client's vector has the global layout, zero where nothing was sent."""
 
+    kind = "masked"
+    is_leading = False
+    source: Layout
+    layout: Layout
     mask: Tensor  # bool, of the global layout
 
     @classmethod
-    def of(cls, source: Layout, mask: Tensor) -> "MaskedPositions":
+    def of(cls, source: Layout, mask: Tensor) -> Self:
         """Map the positions where the mask is true."""
         return cls(source, source, mask)
 
     @property
-    def is_leading(self) -> bool:
-        """Whether the client's tensors are the leading slices of the global ones; parts of them are missing."""
-        return False
-
-    @property
     def payload(self) -> int:
-        """The number of parameters sent one way."""
+        """The number of parameters sent one way, P_i."""
         return int(self.mask.sum())
 
     def gather(self, flat: Tensor) -> Tensor:
@@ -158,7 +239,7 @@ class MaskedPositions(SliceMap):
         flat.add_(self._mask_for(flat), alpha=amount)
 
     def pack(self, local: Tensor) -> Tensor:
-        """Return what is sent of a client's vector: one value per position of the index, in its order."""
+        """Return the values where the mask is true."""
         return local[self._mask_for(local)]
 
     def unpack(self, packed: Tensor) -> Tensor:
@@ -167,5 +248,23 @@ class MaskedPositions(SliceMap):
         local[self._mask_for(packed)] = packed
         return local
 
+    def describe(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return the mask, a bit per position."""
+        return {"kind": self.kind}, {"mask": torch.from_numpy(np.packbits(self.mask.cpu().numpy()))}
+
+    @classmethod
+    def from_description(cls, source: Layout, content: Mapping[str, Any], arrays: Arrays) -> Self:
+        """Return the map of this mask."""
+        bits = np.unpackbits(arrays["mask"].numpy(), count=source.size)
+        return cls.of(source, torch.from_numpy(bits).to(torch.bool))
+
     def _mask_for(self, values: Tensor) -> Tensor:
         return self.mask.to(values.device)
+
+
+KINDS: dict[str, type[SliceMap]] = {one.kind: one for one in (LeadingSlices, ChosenSlices, MaskedPositions)}
+
+
+def read_slice_map(source: Layout, content: Mapping[str, Any], arrays: Arrays) -> SliceMap:
+    """Return the map that described itself so, given the layout of the global vector."""
+    return KINDS[content["kind"]].from_description(source, content, arrays)

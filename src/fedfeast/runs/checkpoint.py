@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import NormHistory, State
-from fedfeast.runs.files import sha256_of, write_text, write_whole
+from fedfeast.whole_files import sha256_of, write_text, write_whole
 
 KEPT_CHECKPOINTS = 2
 

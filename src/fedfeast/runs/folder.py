@@ -1,7 +1,6 @@
 """The run folder: a directory that describes one run completely."""
 
 import csv
-import fcntl
 import io
 import json
 import os
@@ -16,14 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Curve, CurvePoint
+from fedfeast.locks import held_alone
+from fedfeast.machine import device_name, processor_name
+from fedfeast.recipes.recipe import Recipe, load_recipe
 from fedfeast.runs.checkpoint import CheckpointFolder
-from fedfeast.runs.files import write_json, write_text, write_whole
 from fedfeast.runs.kept_data import KeptData
-from fedfeast.runs.recipe import Recipe, load_recipe
+from fedfeast.version import VERSION
+from fedfeast.whole_files import write_bytes, write_json, write_text
 
 # Settings that a run may go on with others of: where its data lie; of a fleet, for whom it waits and what it refuses.
 MAY_CHANGE = {"data.folder"}
@@ -94,7 +95,7 @@ class RunFolder:
         if written.get("engine", engine) != engine:
             earlier = {"engine": written["engine"], "device": written["device"]}
             history = [*written.get("earlier", []), earlier]
-            changed |= {"engine": engine, "device": _device_name(device), "earlier": history}
+            changed |= {"engine": engine, "device": device_name(device), "earlier": history}
         if changed:
             with self.locked():
                 write_json(self.path / "environment.json", {**written, **changed})
@@ -125,13 +126,8 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep a second process from training in the same folder."""
-        with (self.path / ".lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InvalidInput(
-                    f"another process is training in {self.path}: wait for it, or give another --out folder."
-                ) from None
+        busy = f"another process is training in {self.path}: wait for it, or give another --out folder."
+        with held_alone(self.path / ".lock", busy, leave_file=True):
             yield
 
     def append_metrics(self, row: Mapping[str, Any]) -> int:
@@ -244,7 +240,7 @@ class RunFolder:
         )
 
     def _load_recipe(self, settings: Mapping[str, Any] | None = None) -> Recipe:
-        return load_recipe(str(self.path / "recipe.toml"), settings or {}, self.kept_data.facts())
+        return load_recipe(str(self.path / "recipe.toml"), settings or {}, self.kept_data.facts(), tell=False)
 
     def _inputs(self) -> dict[str, Path]:
         """Return where the run keeps its own copies of files that a recipe names, by setting."""
@@ -265,8 +261,7 @@ class RunFolder:
         self.kept_data.keep(recipe.data)
         for named, copy in self._named_inputs(recipe):
             copy.parent.mkdir(exist_ok=True)
-            content = named.read_bytes()
-            write_whole(copy, lambda temporary, content=content: _write_bytes(temporary, content))  # type: ignore[misc]
+            write_bytes(copy, named.read_bytes())
 
     def _refuse_other_inputs(self, recipe: Recipe) -> None:
         for named, copy in self._named_inputs(recipe):
@@ -304,36 +299,17 @@ def _is_of_a_killed_start(file: Path) -> bool:
     return file.name in (".lock", "inputs") or file.suffix == ".partial"
 
 
-def _write_bytes(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-
-
 def _environment(threads: int, device: str, processes: int, engine: str) -> dict[str, Any]:
     libraries = ("torch", "numpy", "scikit-learn", "pydantic", "safetensors")
     return {
-        "fedfeast": version("fedfeast"),
+        "fedfeast": VERSION,
         "python": sys.version.split()[0],
         "libraries": {name: version(name) for name in libraries},
         "platform": platform.platform(),
-        "processor": _processor(),
+        "processor": processor_name(),
         "cores": os.cpu_count(),
         "processes": processes,
         "threads": threads,
-        "device": _device_name(device),
+        "device": device_name(device),
         "engine": engine,
     }
-
-
-def _device_name(device: str) -> str:
-    return torch.cuda.get_device_name() if device == "cuda" else device
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
-        platform.machine(),
-    )

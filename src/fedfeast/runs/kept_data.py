@@ -6,8 +6,8 @@ from pathlib import Path
 
 from fedfeast.data import EMBEDDED, DatasetFacts, array_hashes
 from fedfeast.errors import InvalidInput
-from fedfeast.runs.files import write_json
-from fedfeast.runs.sections import DataSection
+from fedfeast.recipes.sections import DataSection
+from fedfeast.whole_files import write_json
 
 
 class KeptData:

@@ -1,6 +1,5 @@
 """One run, from recipe to summary: the verbs of the command line for Python."""
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -12,19 +11,21 @@ from typing import Any
 
 import torch
 
+from fedfeast.engines.devices import choose_engine, require_device
 from fedfeast.engines.ranks import LostRank, join_ranks
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import ClientWins, Curve, count_client_wins
 from fedfeast.federation import require_accountant, spent_epsilon
-from fedfeast.runs.assembly import Federation, assemble, engine_name, precision_name, require_device
-from fedfeast.runs.building import build_privacy
+from fedfeast.machine import usable_cores
+from fedfeast.planning.outline import outline
+from fedfeast.planning.plan import plan_traffic
+from fedfeast.recipes.building import build_privacy
+from fedfeast.recipes.recipe import Recipe, resolve_recipe
+from fedfeast.runs.assembly import Federation, assemble
 from fedfeast.runs.checkpoint import Best, TrainingState
 from fedfeast.runs.folder import RunFolder
 from fedfeast.runs.interrupts import interruptible, uninterrupted
-from fedfeast.runs.outline import outline
-from fedfeast.runs.plan import plan_traffic
-from fedfeast.runs.recipe import Recipe, resolve_recipe
-from fedfeast.runs.training import Observer, Silent, Simulated, Workforce, train_rounds
+from fedfeast.runs.training import ClientSource, Observer, Silent, SimulatedClients, train_rounds
 
 
 class Interrupted(Exception):
@@ -53,10 +54,10 @@ class Run:
         ranks, loaded = join_ranks(), resolve_recipe(recipe, settings)
         threads = loaded.engine.threads or max(1, usable_cores() // ranks.local_size)
         folder = Path(out) if out is not None else Path("runs") / loaded.name
-        device = require_device(loaded)
+        device = require_device(loaded.engine.device)
         if build_privacy(loaded) is not None:
             require_accountant()  # before training, not after it
-        engine = f"{engine_name(loaded, device)}, {precision_name(loaded, device)}"
+        engine = ", ".join(choose_engine(loaded.engine.name, loaded.engine.precision, device))
         parts = (folder, loaded, threads, device.type, ranks.size, engine)
         return cls(ranks.from_leader(lambda: RunFolder.create(*parts)))
 
@@ -72,10 +73,10 @@ class Run:
         self.folder.kept_data.refuse_other(self.recipe.data)
         return assemble(self.recipe)
 
-    def train(self, observer: Observer | None = None, workforce: Workforce | None = None) -> "Run":
+    def train(self, observer: Observer | None = None, client_source: ClientSource | None = None) -> "Run":
         """Train to the end from wherever the folder stands, then measure the curves on test and validation set.
 
-        Without a workforce the recipe's clients are simulated.
+        Without a client_source the recipe's clients are simulated.
         """
         ranks = join_ranks()
         shown = observer if observer is not None and ranks.leads else Silent()
@@ -86,7 +87,7 @@ class Run:
                 federation = self.federation
                 ranks.from_leader(lambda: self.folder.kept_data.keep(self.recipe.data))
                 ranks.from_leader(lambda: self.folder.write_clients(federation.client_table()))
-                work = workforce or Simulated()
+                work = client_source or SimulatedClients()
                 state, self.federation = train_rounds(federation, self.folder, shown, ranks, work)
                 ranks.from_leader(lambda: self._finish(state, shown))
         except (KeyboardInterrupt, LostRank) as stop:
@@ -145,8 +146,8 @@ class Run:
         flat, total = best.flat.to(federation.device), 2 * len(points)
         done = iter(range(total))
         curve, validation = (
-            examiner.curve(federation.method, flat, points, lambda point: observer.on_evaluation(next(done), total))
-            for examiner in (federation.test, federation.validation)
+            evaluator.curve(federation.method, flat, points, lambda point: observer.on_evaluation(next(done), total))
+            for evaluator in (federation.test, federation.validation)
         )
         observer.on_evaluation(total, total)
         numbers = self._numbers(state, best, curve)
@@ -191,7 +192,7 @@ class Run:
             },
             "partition": federation.partition.report(),
             "training_seconds": round(sum(row["seconds"] for row in rows), 2),
-            **_summarise_treatment(self.recipe, rows, self.folder.released()),
+            **_summarise_policy(self.recipe, rows, self.folder.released()),
         }
 
 
@@ -210,15 +211,15 @@ def evaluate(path: str | Path) -> Curve:
     return Run.open(path).evaluate()
 
 
-def _summarise_treatment(recipe: Recipe, rows: Sequence[Mapping[str, Any]], released: Counter[int]) -> dict[str, Any]:
+def _summarise_policy(recipe: Recipe, rows: Sequence[Mapping[str, Any]], released: Counter[int]) -> dict[str, Any]:
     """Return what was refused, who lied and what privacy was spent; nothing where all of it is off."""
     numbers: dict[str, Any] = {}
     refused = [refusal for row in rows for refusal in row.get("refused", [])]
     if refused or recipe.aggregation.refuse_multiple is not None:
         by_client = Counter(refusal["client"] for refusal in refused)
         numbers["refused_replies"] = {"count": len(refused), "by_client": dict(by_client.most_common())}
-    if recipe.hostile.share > 0:
-        numbers["hostile_share"] = recipe.hostile.share
+    if recipe.adversary.share > 0:
+        numbers["hostile_share"] = recipe.adversary.share
     privacy = build_privacy(recipe)
     if privacy is not None:
         # A refused reply was sent all the same. Simulated noise is the same in a repeated round, a fleet's is new.
@@ -234,8 +235,3 @@ def _summarise_treatment(recipe: Recipe, rows: Sequence[Mapping[str, Any]], rele
             "unit": "one client's whole data, each update on its own; no amplification by sampling is claimed",
         }
     return numbers
-
-
-def usable_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

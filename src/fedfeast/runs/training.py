@@ -1,6 +1,5 @@
 """The training loop: rounds, validation, checkpoints."""
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +11,7 @@ from fedfeast.engines.distributed import DistributedEngine, measure_curve
 from fedfeast.engines.ranks import LostRank, Ranks
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import served_points
-from fedfeast.federation import Assignment, Engine, TooFewAnswers, sample_cohort
+from fedfeast.federation import Assignment, Engine, RoundOrder, TooFewAnswers, learning_rate, sample_cohort
 from fedfeast.randomness import named_generator
 from fedfeast.runs.assembly import Federation
 from fedfeast.runs.checkpoint import Best, TrainingState
@@ -49,40 +48,32 @@ class Silent:
         """Show nothing."""
 
 
-class Workforce(Protocol):
+class ClientSource(Protocol):
     """Who is there to train, and where a round runs."""
 
     def engine(self, federation: Federation) -> Engine:
         """Return where rounds run."""
         ...
 
-    def muster(self, federation: Federation, round_index: int) -> Federation:
+    def available(self, federation: Federation, round_index: int) -> Federation:
         """Return the federation with the clients that a round may sample; wait where there are none."""
         ...
 
 
-class Simulated:
+class SimulatedClients:
     """All clients of the recipe's population, always there, on this machine."""
 
     def engine(self, federation: Federation) -> Engine:
         """Return the engine that the recipe names."""
         return federation.engine()
 
-    def muster(self, federation: Federation, round_index: int) -> Federation:
+    def available(self, federation: Federation, round_index: int) -> Federation:
         """Return the federation as it is."""
         return federation
 
 
-def learning_rate(recipe_rate: float, schedule: str, round_index: int, rounds: int) -> float:
-    """Return a round's learning rate: constant, or a cosine from the recipe's rate to zero."""
-    # Choice: one cosine over the rounds of the run (docs/decisions/006).
-    if schedule == "constant":
-        return recipe_rate
-    return recipe_rate * 0.5 * (1.0 + math.cos(math.pi * round_index / rounds))
-
-
 def train_rounds(
-    federation: Federation, folder: RunFolder, observer: Observer, ranks: Ranks, workforce: Workforce
+    federation: Federation, folder: RunFolder, observer: Observer, ranks: Ranks, client_source: ClientSource
 ) -> tuple[TrainingState, Federation]:
     """Run every round that the folder's newest whole checkpoint has not finished; save when interrupted.
 
@@ -93,7 +84,7 @@ def train_rounds(
     state = replace(state, flat=state.flat.to(federation.device))
     observer.on_start(state.finished_rounds, recipe.training.rounds, damaged)
     saved_rounds = state.finished_rounds
-    trainer = _RoundTrainer(federation, folder, ranks, workforce)
+    trainer = _RoundTrainer(federation, folder, ranks, client_source)
 
     def save() -> None:
         if ranks.leads:
@@ -127,9 +118,9 @@ def _starting_state(federation: Federation, folder: RunFolder) -> tuple[Training
 class _RoundTrainer:
     """Takes a run from one state to the next."""
 
-    def __init__(self, federation: Federation, folder: RunFolder, ranks: Ranks, workforce: Workforce) -> None:
-        self.federation, self._folder, self._ranks, self._workforce = federation, folder, ranks, workforce
-        self._engine, self._treatment = workforce.engine(federation), federation.treatment()
+    def __init__(self, federation: Federation, folder: RunFolder, ranks: Ranks, client_source: ClientSource) -> None:
+        self.federation, self._folder, self._ranks, self._workforce = federation, folder, ranks, client_source
+        self._engine, self._policy = client_source.engine(federation), federation.update_policy()
         if ranks.size > 1:
             self._engine = DistributedEngine(self._engine, ranks, federation.preparation)
 
@@ -138,14 +129,14 @@ class _RoundTrainer:
         training, evaluation = self.federation.recipe.training, self.federation.recipe.evaluation
         started, round_index = time.perf_counter(), state.finished_rounds
         rate = learning_rate(training.learning_rate, training.schedule, round_index, training.rounds)
-        treatment = replace(self._treatment, history=state.norm_history)
+        policy = replace(self._policy, history=state.norm_history)
         attempts = 0
         while True:
             attempts += 1
-            self.federation = self._workforce.muster(self.federation, round_index)
+            self.federation = self._workforce.available(self.federation, round_index)
             assignments, method_state = self._plan(state, round_index)
             try:
-                result = self._engine.run_round(state.flat, assignments, round_index, rate, treatment)
+                result = self._engine.run_round(RoundOrder(state.flat, assignments, round_index, rate, policy))
                 break
             except TooFewAnswers:
                 continue  # with whoever is there by then

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 from typing import Annotated, Any, TypeVar
 
 import anyio
@@ -30,10 +29,11 @@ from fedfeast.server.counters import CONTENT_TYPE, Counters, Labels, resident_by
 from fedfeast.server.guard import Guard
 from fedfeast.server.model_files import send_model
 from fedfeast.server.offer import DamagedBundle, Kind, NothingFits, Offer
-from fedfeast.server.page_files import add_page
+from fedfeast.server.page import add_page
 from fedfeast.server.predictions import Predictor, read_image
 from fedfeast.server.watched_run import WatchedRun
 from fedfeast.serving.choice import Limits
+from fedfeast.version import VERSION
 
 Result = TypeVar("Result")
 RunQuery = Annotated[str | None, Query(description="A run by its name; the first one without it.", max_length=255)]
@@ -71,7 +71,7 @@ def build_app(collection: Collection, token: str | None = None) -> FastAPI:
     app = FastAPI(
         title="fedfeast",
         summary="The networks of a federated run, each device the largest it affords.",
-        version=version("fedfeast"),
+        version=VERSION,
         docs_url=None,  # FastAPI's own pages load scripts from elsewhere; ours is at /docs
         redoc_url=None,
         lifespan=watch,
@@ -199,7 +199,7 @@ def _add_operation(app: FastAPI, collection: Collection, counters: Counters) -> 
     @app.get("/healthz", tags=["operation"])
     async def healthz() -> Health:
         """Say that the server is up."""
-        return Health(version=version("fedfeast"))
+        return Health(version=VERSION)
 
     @app.get(
         "/metrics",

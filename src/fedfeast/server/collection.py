@@ -48,7 +48,7 @@ class Collection:
                 try:
                     run.refresh()
                 except (OSError, ValueError) as error:  # a folder that is being moved or was damaged
-                    run.complain(str(error))
+                    run.note_problem(str(error))
 
     def _free_name(self, wanted: str) -> str:
         numbered = (f"{wanted}-{number}" for number in count(2))

@@ -7,17 +7,17 @@ import re
 import threading
 from contextlib import nullcontext
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import OperatingPoint
+from fedfeast.machine import processor_and_cores
 from fedfeast.serving.bundle import read_bundle
+from fedfeast.serving.bundle_cache import BundleCache
 from fedfeast.serving.choice import Limits, choose_point
 from fedfeast.serving.exporting import FILES
-from fedfeast.serving.latency import device_name
-from fedfeast.serving.shelf import Shelf
+from fedfeast.version import VERSION
 
 Kind = Literal["onnx", "safetensors"]
 NAMES: dict[Kind, str] = {"onnx": FILES["onnx"], "safetensors": "weights.safetensors"}
@@ -60,27 +60,27 @@ class ModelFile:
 class Offer:
     """A run's variants, least MACs first, with the weights of its best round."""
 
-    def __init__(self, shelf: Shelf, run_name: str, recorded_latency: Path) -> None:
-        self.shelf, self._run_name = shelf, run_name
-        self.by_id = {variant_id(shelf, point): point for point in shelf.points}
-        self.latencies = read_latencies(recorded_latency, shelf)
+    def __init__(self, bundles: BundleCache, run_name: str, recorded_latency: Path) -> None:
+        self.bundles, self._run_name = bundles, run_name
+        self.by_id = {variant_id(bundles, point): point for point in bundles.points}
+        self.latencies = read_latencies(recorded_latency, bundles)
         self._checked: dict[tuple[str, Kind], ModelFile] = {}
         self._measuring = threading.Lock()
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
         """What the networks take: channels, height, width."""
-        facts = self.shelf.data_facts
+        facts = self.bundles.data_facts
         return facts.channels, facts.side, facts.side
 
     @property
     def round(self) -> int:
         """The round whose weights are on offer."""
-        return int(self.shelf.facts["best_round"])
+        return int(self.bundles.facts["best_round"])
 
     def choose(self, limits: Limits) -> str:
         """Return the id of the largest variant within the limits; latencies not yet known are measured."""
-        points = self.shelf.points
+        points = self.bundles.points
         # Two measurements at once would disturb each other.
         guard = self._measuring if limits.max_latency_ms is not None else nullcontext()
         try:
@@ -111,7 +111,7 @@ class Offer:
 
     def bundle(self, name: str) -> tuple[Path, dict[str, Any]]:
         """Return a variant's bundle, built on first use, and its manifest, all hashes checked."""
-        folder = self.shelf.bundle(self.by_id[name])
+        folder = self.bundles.bundle(self.by_id[name])
         try:
             return folder, read_bundle(folder)
         except InvalidInput as error:
@@ -119,27 +119,27 @@ class Offer:
             raise DamagedBundle(f"{reason}: delete the folder {folder.name}, and it is built again.") from error
 
     def _latency_ms(self, point: OperatingPoint) -> float:
-        position = self.shelf.points.index(point)
+        position = self.bundles.points.index(point)
         if position in self.latencies:
             return self.latencies[position]
-        return self.shelf.latency(point).median_ms
+        return self.bundles.latency(point).median_ms
 
 
-def variant_id(shelf: Shelf, point: OperatingPoint) -> str:
+def variant_id(bundles: BundleCache, point: OperatingPoint) -> str:
     """Return a name that stands for these weights in this architecture, written by this version, and no other."""
-    content = f"{shelf.facts['weights_sha256']} {point.architecture!r} {shelf.folder.name} {version('fedfeast')}"
+    content = f"{bundles.facts['weights_sha256']} {point.architecture!r} {bundles.folder.name} {VERSION}"
     return f"{point.macs}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
 
 
-def read_latencies(path: Path, shelf: Shelf) -> dict[int, float]:
+def read_latencies(path: Path, bundles: BundleCache) -> dict[int, float]:
     """Return the medians of latency.json by position, where it was measured on this device for these points."""
     try:
         content = json.loads(path.read_text())
         rows = [(str(row["name"]), int(row["macs"]), float(row["median_ms"])) for row in content["points"]]
-        measured_here = content["device"] == device_name()
+        measured_here = content["device"] == processor_and_cores()
     except (OSError, ValueError, KeyError, TypeError):
         return {}
-    names = [(point.name, point.macs) for point in shelf.points]
+    names = [(point.name, point.macs) for point in bundles.points]
     if not measured_here or [row[:2] for row in rows] != names:
         return {}
     return {position: row[2] for position, row in enumerate(rows)}

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import torch
 from PIL import Image
 
-from fedfeast.data.image_files import decode_image
+from fedfeast.data.reading.image_files import decode_image
 from fedfeast.errors import InvalidInput
 from fedfeast.server.offer import NAMES, Offer
-from fedfeast.serving.onnx_session import Session
+from fedfeast.serving.onnx.session import Session
 
 KEPT_SESSIONS = 32
 TIMED_CALLS = 3  # the fastest counts: others on this machine only ever make it slower

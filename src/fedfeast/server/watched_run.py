@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from fedfeast.errors import InvalidInput
+from fedfeast.evaluation.published import ANCHORS_MACS, TRAINING_RULES
+from fedfeast.presentation.budget_histogram import budget_histogram
 from fedfeast.runs import Run
-from fedfeast.server.fleet import describe_fleet
 from fedfeast.server.history import RoundReader, Row
 from fedfeast.server.offer import Offer
 from fedfeast.server.states import SENTENCES, State, state_of
-from fedfeast.serving.shelf import Shelf
-from fedfeast.studies.published import ANCHORS_MACS, TRAINING_RULES
+from fedfeast.serving.bundle_cache import BundleCache
 
 Signature = tuple[tuple[str, int], ...]
 
@@ -57,7 +57,7 @@ class WatchedRun:
         state = state_of(folder, len(rows), self.total_rounds, summarised)
         self.seen = Seen(state, self._problem or SENTENCES[state], rows, summary, offer, variants, fleet)
 
-    def complain(self, reason: str) -> None:
+    def note_problem(self, reason: str) -> None:
         """Say why the folder could not be looked at; what was seen before stays."""
         self.seen = replace(self.seen, note=f"The run's folder cannot be read ({reason}).")
 
@@ -76,7 +76,7 @@ class WatchedRun:
         if not weights:
             return
         try:
-            self._offers = (Offer(Shelf(self.run), self.name, folder / "latency.json"), *self._offers[:1])
+            self._offers = (Offer(BundleCache(self.run), self.name, folder / "latency.json"), *self._offers[:1])
         except InvalidInput as error:
             self._problem = str(error)
 
@@ -93,7 +93,7 @@ class WatchedRun:
             return None
 
     def _describe(self, offer: Offer | None) -> tuple[tuple[dict[str, Any], ...], dict[str, Any] | None]:
-        points = offer.shelf.points if offer is not None else ()
+        points = offer.bundles.points if offer is not None else ()
         fleet = self._fleet([point.macs for point in points])
         if offer is None:
             return (), fleet
@@ -104,7 +104,7 @@ class WatchedRun:
                 "name": point.name,
                 "macs": point.macs,
                 "parameters": point.parameters,
-                "test_accuracy": offer.shelf.accuracy(point),
+                "test_accuracy": offer.bundles.accuracy(point),
                 "latency_ms": offer.latencies.get(position),
                 "clients": clients[position],
                 "onnx": f"/models/{name}.onnx",
@@ -115,7 +115,7 @@ class WatchedRun:
 
     def _fleet(self, variant_macs: list[int]) -> dict[str, Any] | None:
         try:
-            return describe_fleet(self.run.folder.budgets_macs(), variant_macs)
+            return budget_histogram(self.run.folder.budgets_macs(), variant_macs)
         except InvalidInput:  # not written yet
             return None
 

@@ -9,17 +9,16 @@ import torch
 from safetensors.torch import save
 
 from fedfeast.errors import InvalidInput
-from fedfeast.methods.served_variants import format_macs
 from fedfeast.runs import Run
-from fedfeast.runs.files import write_text
-from fedfeast.serving import standalone
 from fedfeast.serving.card import curve_picture, write_card
 from fedfeast.serving.choice import Limits
 from fedfeast.serving.extraction import Extracted, Extractor
+from fedfeast.serving.families import standalone
 from fedfeast.serving.families.registry import family_named
 from fedfeast.serving.latency import measured_choice
 from fedfeast.serving.manifest import read_manifest, write_manifest
-from fedfeast.serving.whole_folder import whole_folder
+from fedfeast.units import format_macs
+from fedfeast.whole_files import whole_folder, write_text
 
 FORMAT = "fedfeast-bundle/2"
 REMEDY = "extract the bundle again"
@@ -65,7 +64,7 @@ def write_bundle(
 
 def loader_source() -> str:
     """Return the file with which bundles and ladders are loaded."""
-    return resources.files("fedfeast.serving").joinpath("standalone.py").read_text(encoding="utf-8")
+    return resources.files("fedfeast.serving.families").joinpath("standalone.py").read_text(encoding="utf-8")
 
 
 def read_bundle(folder: Path) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from fedfeast.methods.served_variants import format_macs
-from fedfeast.serving.axes import log_axis, tidy
+from fedfeast.presentation.axes import log_axis, tidy
+from fedfeast.units import format_macs
 
 Point = Mapping[str, Any]
 USE = """```python

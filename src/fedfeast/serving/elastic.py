@@ -7,8 +7,8 @@ from fedfeast.evaluation.slice_regions import ActivatedSupport
 from fedfeast.federation import OperatingPoint
 from fedfeast.methods.served_variants import cached_points
 from fedfeast.networks import Architecture, ElasticResNet
+from fedfeast.planning.outline import Outline
 from fedfeast.randomness import named_generator
-from fedfeast.runs.outline import Outline
 from fedfeast.serving.choice import Limits
 from fedfeast.serving.support import trained_architectures
 from fedfeast.variants import Variant
@@ -34,7 +34,7 @@ def search_point(built: Outline, limits: Limits) -> OperatingPoint:
 
     def penalty(genes: np.ndarray) -> np.ndarray:
         chosen = depths[genes[:, :stages]], genes[:, stages : 2 * stages], genes[:, 2 * stages :]
-        untrained = 1 - support.activated.count(*chosen) / support.total.count(*chosen)
+        untrained = support.never_activated_shares(*chosen)
         cost = score(space, genes, Objective())
         use = np.maximum(cost.macs / (limits.max_macs or np.inf), cost.parameters / (limits.max_parameters or np.inf))
         return np.asarray(UNTRAINED_PENALTY * untrained + UNUSED_PENALTY * np.maximum(WANTED_USE - use, 0))

@@ -11,18 +11,17 @@ from torch import Tensor
 
 from fedfeast.errors import InvalidInput
 from fedfeast.runs import Run
-from fedfeast.runs.files import write_whole
 from fedfeast.serving.accuracy import Predict, measure_accuracy
 from fedfeast.serving.bundle import write_bundle
 from fedfeast.serving.choice import Limits
 from fedfeast.serving.extraction import Extracted, Extractor
-from fedfeast.serving.int8 import quantise
+from fedfeast.serving.families.standalone import Model
 from fedfeast.serving.latency import measured_choice
 from fedfeast.serving.manifest import write_manifest
-from fedfeast.serving.onnx_graph import build_onnx
-from fedfeast.serving.onnx_session import DEFAULT_OPSET, Session, require_opset
-from fedfeast.serving.standalone import Model
-from fedfeast.serving.whole_folder import make_folder, whole_folder
+from fedfeast.serving.onnx.graph import build_onnx
+from fedfeast.serving.onnx.int8 import quantise
+from fedfeast.serving.onnx.session import DEFAULT_OPSET, Session, require_opset
+from fedfeast.whole_files import make_folder, whole_folder, write_whole
 
 Format = Literal["onnx", "int8", "pt2"]
 FILES: dict[Format, str] = {"onnx": "model.onnx", "int8": "model.int8.onnx", "pt2": "model.pt2"}

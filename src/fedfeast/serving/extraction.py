@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +11,19 @@ import torch
 from torch import Tensor
 
 from fedfeast.data import EMBEDDED, Examples, Normalisation
-from fedfeast.data.prepared import is_prepared, read_description
-from fedfeast.data.preparing import data_folder
+from fedfeast.data.reading.prepared import is_prepared, read_description
+from fedfeast.data.reading.preparing import data_folder
 from fedfeast.evaluation import recalibrate
-from fedfeast.federation import Deployed, Method, OperatingPoint
+from fedfeast.federation import Deployed, OperatingPoint
+from fedfeast.planning.outline import outline
 from fedfeast.runs import Run
-from fedfeast.runs.outline import outline
 from fedfeast.serving.accuracy import measure_accuracy
 from fedfeast.serving.choice import Limits, MeasureLatency, choose_point
 from fedfeast.serving.elastic import least_possible, search_point
 from fedfeast.serving.families.registry import Family, family_of, state_dict_of
-from fedfeast.serving.standalone import Model, fill
+from fedfeast.serving.families.standalone import Model, fill
 from fedfeast.serving.support import TrainedSupport
+from fedfeast.version import VERSION
 
 # Choice: so many test examples go into a bundle with their logits, for verify to run again.
 NUM_SAMPLES = 16
@@ -69,7 +69,7 @@ class Extractor:
         table = self._table(point, federation.test.normalisation)
         model = fill(self.family.build(table), table, state_dict_of(deployed, statistics))
         facts = {
-            "fedfeast": version("fedfeast"),
+            "fedfeast": VERSION,
             "torch": torch.__version__,
             "run": self.run_facts,
             "name": point.name,
@@ -130,7 +130,7 @@ class Extractor:
 
     def _costed(self, planned: Sequence[OperatingPoint]) -> dict[OperatingPoint, OperatingPoint]:
         """Return the method's own points by the same with the cost that the run's weights give them."""
-        if type(self._method).deploy is Method.deploy:
+        if not self._method.cost_follows_weights:
             return {point: point for point in planned}
         costs = [(int(row["macs"]), int(row["parameters"])) for row in self._recorded("curve")]
         if len(costs) != len(planned):
@@ -158,11 +158,11 @@ class Extractor:
 
     def _accuracies(self, point: OperatingPoint, model: Model, validate: bool) -> dict[str, Any]:
         federation, accuracies, sources = self.run.federation, {}, {}
-        for split, examiner in (("test", federation.test), ("validation", federation.validation)):
+        for split, evaluator in (("test", federation.test), ("validation", federation.validation)):
             accuracy = self.recorded_accuracy(point, split) if point in self.points else None
             sources[split] = RECORDED if accuracy is not None else None
             if accuracy is None and (split == "test" or validate):
-                accuracy = measure_accuracy(model.to(federation.device), examiner.test)
+                accuracy = measure_accuracy(model.to(federation.device), evaluator.test)
                 sources[split] = MEASURED
             accuracies[f"{split}_accuracy"] = accuracy
         model.cpu()

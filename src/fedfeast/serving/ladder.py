@@ -9,14 +9,13 @@ from typing import Any
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import OperatingPoint
 from fedfeast.runs import Run
-from fedfeast.runs.files import write_text
-from fedfeast.serving import standalone
 from fedfeast.serving.bundle import load_bundle, loader_source
 from fedfeast.serving.choice import Limits, spread_points
 from fedfeast.serving.exporting import SUFFIXES, Exporter, ExportOptions
 from fedfeast.serving.extraction import Extractor
+from fedfeast.serving.families import standalone
 from fedfeast.serving.manifest import read_manifest, write_manifest
-from fedfeast.serving.whole_folder import whole_folder
+from fedfeast.whole_files import whole_folder, write_text
 
 FORMAT = "fedfeast-ladder/1"
 INDEX = "ladder.json"

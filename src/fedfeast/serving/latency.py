@@ -1,24 +1,21 @@
 """Measured latency: how long one inference takes on this device, and the choice by it."""
 
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from fedfeast.federation import OperatingPoint
-from fedfeast.runs.run import usable_cores
+from fedfeast.machine import processor_and_cores, usable_cores
 from fedfeast.serving.choice import Limits
 from fedfeast.serving.extraction import Extractor
-from fedfeast.serving.onnx_graph import build_onnx
-from fedfeast.serving.onnx_session import DEFAULT_OPSET, Session
-from fedfeast.serving.packages import import_onnxruntime
-from fedfeast.serving.standalone import Model
+from fedfeast.serving.families.standalone import Model
+from fedfeast.serving.onnx.graph import build_onnx
+from fedfeast.serving.onnx.packages import import_onnxruntime
+from fedfeast.serving.onnx.session import DEFAULT_OPSET, Session
 
 WARM_UPS, REPEATS = 5, 30
 
@@ -42,7 +39,7 @@ def measure_latency(model: Model, threads: int | None = None, repeats: int = REP
     image = torch.full((1, *model.image_shape), 128, dtype=torch.uint8)
     times = time_calls(lambda: session(image), repeats)
     version = str(import_onnxruntime().__version__)
-    return Latency(statistics.median(times), min(times), repeats, threads, device_name(), version)
+    return Latency(statistics.median(times), min(times), repeats, threads, processor_and_cores(), version)
 
 
 def time_calls(call: Callable[[], Any], repeats: int) -> list[float]:
@@ -55,16 +52,6 @@ def time_calls(call: Callable[[], Any], repeats: int) -> list[float]:
         call()
         times.append(1000 * (time.perf_counter() - started))
     return times
-
-
-def device_name() -> str:
-    """Return this machine's processor and number of cores."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else platform.processor() or platform.machine()}, {os.cpu_count()} cores"
 
 
 class LatencyMeter:

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from fedfeast.errors import InvalidInput
-from fedfeast.runs.files import sha256_of, write_json
+from fedfeast.whole_files import sha256_of, write_json
 
 
 def write_manifest(path: Path, content: Mapping[str, Any], files: Iterable[str]) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from math import prod
 import torch
 from torch import Tensor
 
-from fedfeast.runs.outline import Outline
+from fedfeast.planning.outline import Outline
 
 
 def trained_architectures(built: Outline) -> list[Hashable]:
     """Return the networks that participating clients pass through."""
-    return list(dict.fromkeys(one for level in built.levels for one in level.expected_passes(built.method)))
+    return list(dict.fromkeys(one for group in built.groups for one in group.expected_passes(built.method)))
 
 
 class TrainedSupport:
@@ -23,7 +23,7 @@ class TrainedSupport:
 
     def untrained_share(self, architecture: Hashable) -> float | None:
         """Return the share of a network's weights that no client ever trains; None where that cannot be told."""
-        maps = [one.slice_map for level in self._built.levels for one in level.assignments]
+        maps = [one.slice_map for group in self._built.groups for one in group.assignments]
         # Networks drawn at random, windows that roll and masks that move reach other weights in every round.
         if self._built.method.plans_differ or not all(one.is_leading for one in maps):
             return None

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from fedfeast.errors import InvalidInput
-from fedfeast.serving import exporting, standalone
+from fedfeast.serving import exporting
 from fedfeast.serving.bundle import REMEDY, load_bundle, read_bundle
 from fedfeast.serving.exporting import LARGEST_DIFFERENCE
+from fedfeast.serving.families import standalone
+from fedfeast.serving.families.standalone import Model
 from fedfeast.serving.ladder import INDEX, Ladder
 from fedfeast.serving.manifest import read_manifest
-from fedfeast.serving.onnx_session import Session
-from fedfeast.serving.standalone import Model
+from fedfeast.serving.onnx.session import Session
 
 
 def verify(path: Path | str) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ LABELS = MappingProxyType(
         "fedavg": "FedAvg",
     }
 )
-RIVALS = ("heterofl", "scalefl", "fiarse")  # the paper's weight-sharing baselines
+BASELINES = ("heterofl", "scalefl", "fiarse")  # the paper's weight-sharing baselines
 
 
 @dataclass(frozen=True)

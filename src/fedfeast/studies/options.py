@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fedfeast.errors import InvalidInput
-from fedfeast.runs import Recipe, load_recipe
-from fedfeast.runs.recipe import parse_setting
+from fedfeast.recipes import Recipe, load_recipe
+from fedfeast.recipes.recipe import parse_setting
 from fedfeast.studies.study import RECIPES, Study
 
 # Settings that a study decides, or that have an option of their own.

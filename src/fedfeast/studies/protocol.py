@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedfeast.errors import InvalidInput
-from fedfeast.methods.served_variants import format_macs
-from fedfeast.runs import Recipe, load_recipe
-from fedfeast.studies import published
+from fedfeast.evaluation import published
+from fedfeast.recipes import Recipe, load_recipe
 from fedfeast.studies.study import RECIPES
+from fedfeast.units import format_macs
 
 # Choice: who computes, how exactly and how often it is saved is no part of the protocol (docs/decisions/016).
 ALWAYS_FREE = ("name", "seed", "method", "engine", "checkpoint", "data.folder")

@@ -8,13 +8,14 @@ from typing import TypeVar
 import numpy as np
 
 from fedfeast.evaluation import Curve
-from fedfeast.methods.served_variants import format_macs
-from fedfeast.runs import Recipe, Run
-from fedfeast.runs.outline import outline
+from fedfeast.evaluation.published import ANCHORS_MACS
+from fedfeast.planning.outline import outline
+from fedfeast.recipes import Recipe
+from fedfeast.runs import Run
 from fedfeast.studies.arms import LABELS, Arm
 from fedfeast.studies.plots import Line, Plot, PlotPoint
-from fedfeast.studies.published import ANCHORS_MACS
 from fedfeast.studies.tables import Cell, Column, Estimate
+from fedfeast.units import format_macs
 
 NEARBY = 0.05  # relative; a cached variant this close to the paper's anchor carries its name
 NUM_ANCHORS = 5
@@ -113,7 +114,7 @@ class Results:
         nearest = [float(macs[np.abs(macs - anchor).argmin()]) for anchor in ANCHORS_MACS]
         pairs = list(zip(nearest, ANCHORS_MACS, strict=True))
         if all(abs(one - anchor) <= NEARBY * anchor for one, anchor in pairs):
-            # The paper's names are rounded; a rival may use what either the name or the variant allows.
+            # The paper's names are rounded; a baseline may use what either the name or the variant allows.
             return tuple(Anchor(format_macs(anchor), max(one, anchor), True) for one, anchor in pairs)
         chosen = np.unique(np.linspace(0, len(macs) - 1, NUM_ANCHORS).round().astype(int))
         return tuple(Anchor(format_macs(macs[position]), float(macs[position])) for position in chosen)

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 from fedfeast.engines.ranks import join_ranks
 from fedfeast.errors import InvalidInput
-from fedfeast.runs import Observer, Recipe, Run, load_recipe
-from fedfeast.runs.files import write_json
+from fedfeast.recipes import Recipe, load_recipe
+from fedfeast.runs import Observer, Run
 from fedfeast.runs.folder import RunFolder
 from fedfeast.runs.training import Silent
 from fedfeast.studies.arms import Arm
@@ -19,6 +19,7 @@ from fedfeast.studies.options import StudyOptions
 from fedfeast.studies.protocol import differences, is_of, refuse_disagreement
 from fedfeast.studies.results import Outcome, Results
 from fedfeast.studies.study import Findings, Study
+from fedfeast.whole_files import write_json
 
 LONGEST_NAME = 80  # of a run's folder, before its hash
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedfeast.runs import Recipe
+from fedfeast.recipes import Recipe
 from fedfeast.studies.arms import Arm
 from fedfeast.studies.plots import Plot
 from fedfeast.studies.results import Results

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedfeast.runs.files import write_text
+from fedfeast.whole_files import write_text
 
 EN_DASH, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 LATEX = {

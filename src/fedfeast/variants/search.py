@@ -68,8 +68,8 @@ def search_cache(
             on_target(_describe(problems[position], winner))
     # A greater target's winner may fit a smaller target that its own search served worse.
     for row in reversed(range(len(rising) - 1)):
-        rivals = winners[row : row + 2]
-        winners[row] = rivals[_best(*problems[rising[row]].judge(rivals))]
+        baselines = winners[row : row + 2]
+        winners[row] = baselines[_best(*problems[rising[row]].judge(baselines))]
     found = {position: _describe(problems[position], winners[row]) for row, position in enumerate(rising)}
     return tuple(found[position] for position in range(len(problems)))
 
@@ -206,9 +206,9 @@ def _children(
     """Return the next generation: tournaments, single-point crossover of consecutive parents, mutation."""
     restarts, population, num_genes = populations.shape
     row = np.arange(restarts)[:, None]
-    rivals = generator.integers(population, size=(restarts, population, TOURNAMENT))
-    victors = _best(excess[row[..., None], rivals], merits[row[..., None], rivals])
-    parents = populations[row, np.take_along_axis(rivals, victors[..., None], axis=2)[..., 0]]
+    baselines = generator.integers(population, size=(restarts, population, TOURNAMENT))
+    victors = _best(excess[row[..., None], baselines], merits[row[..., None], baselines])
+    parents = populations[row, np.take_along_axis(baselines, victors[..., None], axis=2)[..., 0]]
     cuts = generator.integers(1, num_genes, size=(restarts, population, 1))
     children = np.where(np.arange(num_genes) < cuts, parents, np.roll(parents, -1, axis=1))
     redrawn = generator.integers(num_choices(space), size=children.shape)

@@ -11,7 +11,7 @@ from fedfeast.engines.graphs.blueprint import (
 )
 from fedfeast.engines.graphs.gradient_plan import plan_gradients, plan_whole_gradients
 from fedfeast.networks import Architecture, ElasticResNet, Layout, SearchSpace
-from fedfeast.routing import SliceMap
+from fedfeast.routing import LeadingSlices, SliceMap
 
 CPU = torch.device("cpu")
 
@@ -44,7 +44,7 @@ def positions_of(chunks: torch.Tensor, chunk: int) -> torch.Tensor:
 
 
 def routed(one: ElasticResNet, architecture: Architecture) -> SliceMap:
-    return SliceMap.leading(one.layout, one.shapes(architecture))
+    return LeadingSlices.of(one.layout, one.shapes(architecture))
 
 
 def real_positions(one: ElasticResNet, chunks: torch.Tensor, chunk: int) -> set[int]:

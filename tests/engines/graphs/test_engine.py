@@ -11,12 +11,12 @@ from fedfeast.data import Augmentation, Examples, Mixing, Normalisation, Prepara
 from fedfeast.engines import EagerEngine, GraphEngine, Precision
 from fedfeast.engines.graphs.slots import Slot
 from fedfeast.errors import InvalidInput
-from fedfeast.federation import Assignment, Client, LocalSgd
+from fedfeast.federation import Assignment, Client, LocalSgd, RoundOrder
 from fedfeast.methods import Feast
 from fedfeast.networks import Architecture, ElasticResNet, SearchSpace
 from fedfeast.population import Shards
 from fedfeast.randomness import named_generator
-from fedfeast.runs import load_recipe
+from fedfeast.recipes import load_recipe
 from fedfeast.runs.assembly import Federation, assemble
 from fedfeast.variants import Variant, VariantCache
 
@@ -61,8 +61,8 @@ def test_rounds_equal_eager_ones(case: str) -> None:
     num_steps = 0
     for round_index in range(2):
         before = weights[0]
-        one = eager.run_round(weights[0], planned, round_index, RATE)
-        other = graphs.run_round(weights[1], planned, round_index, RATE)
+        one = eager.run_round(RoundOrder(weights[0], planned, round_index, RATE))
+        other = graphs.run_round(RoundOrder(weights[1], planned, round_index, RATE))
         weights = [one.flat, other.flat]
         assert float((other.flat - one.flat).norm() / (one.flat - before).norm()) < 1e-6
         assert other.num_steps == one.num_steps
@@ -75,9 +75,9 @@ def test_more_clients_than_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     built = federation("full")
     planned, flat = cohort(built, 4), built.initial_weights()
     eager, graphs = engines(built)
-    expected = eager.run_round(flat, planned, 0, RATE)
+    expected = eager.run_round(RoundOrder(flat, planned, 0, RATE))
     monkeypatch.setattr("fedfeast.engines.graphs.engine.MOST_SLOTS", 2)
-    got = graphs.run_round(flat, planned, 0, RATE)
+    got = graphs.run_round(RoundOrder(flat, planned, 0, RATE))
     assert float((got.flat - expected.flat).norm() / (expected.flat - flat).norm()) < 1e-6
     assert got.losses == pytest.approx(expected.losses, rel=1e-6)
 
@@ -90,8 +90,8 @@ def test_clients_that_find_no_room_wait_their_turn(
     eager, graphs = engines(built)
     monkeypatch.setattr("fedfeast.engines.graphs.engine.slots_that_fit", lambda *_: 1)
     with caplog.at_level(logging.WARNING, "fedfeast"):
-        results = [graphs.run_round(flat, planned, round_index, RATE) for round_index in (0, 0)]
-    expected = eager.run_round(flat, planned, 0, RATE)
+        results = [graphs.run_round(RoundOrder(flat, planned, round_index, RATE)) for round_index in (0, 0)]
+    expected = eager.run_round(RoundOrder(flat, planned, 0, RATE))
     assert torch.equal(results[0].flat, results[1].flat)
     assert float((results[0].flat - expected.flat).norm() / (expected.flat - flat).norm()) < 1e-6
     assert [record.getMessage() for record in caplog.records] == [
@@ -105,7 +105,7 @@ def test_a_cohort_of_one_then_of_more() -> None:
     flat = built.initial_weights()
     for count in (1, 3, 1):
         planned = cohort(built, count)
-        expected, got = (engine.run_round(flat, planned, count, RATE) for engine in (eager, graphs))
+        expected, got = (engine.run_round(RoundOrder(flat, planned, count, RATE)) for engine in (eager, graphs))
         assert float((got.flat - expected.flat).norm() / (expected.flat - flat).norm()) < 1e-6
         assert got.losses == pytest.approx(expected.losses, rel=1e-6)
 
@@ -114,7 +114,7 @@ def test_an_empty_cohort_changes_nothing() -> None:
     built = federation("full")
     _, graphs = engines(built)
     flat = built.initial_weights()
-    result = graphs.run_round(flat, [], 0, RATE)
+    result = graphs.run_round(RoundOrder(flat, [], 0, RATE))
     assert torch.equal(result.flat, flat)
     assert (result.num_steps, result.losses) == (0, {})
 
@@ -122,7 +122,7 @@ def test_an_empty_cohort_changes_nothing() -> None:
 def test_the_same_round_gives_the_same_bits() -> None:
     built = federation("full")
     planned, flat = cohort(built, 3), built.initial_weights()
-    one, other = (engines(built)[1].run_round(flat, planned, 0, RATE) for _ in range(2))
+    one, other = (engines(built)[1].run_round(RoundOrder(flat, planned, 0, RATE)) for _ in range(2))
     assert torch.equal(one.flat, other.flat)
     assert one.losses == other.losses
 
@@ -166,12 +166,12 @@ def test_fused_rounds_equal_eager_ones(
     method = parts[0]
     eager = EagerEngine(*parts, torch.float32, DEVICE)
     graphs = GraphEngine(*parts, Precision(torch.float32, torch.float32), DEVICE)
-    graphs.workshop.fused = True
-    assert graphs.workshop.chunk == (8 if divisor == 8 else 1)
+    graphs.context.fused = True
+    assert graphs.context.chunk == (8 if divisor == 8 else 1)
     clients = [Client(0, "rich", 1e9, sizes[0]), Client(1, "poor", float(method.cache[0].macs), sizes[1])]
     planned, _ = method.plan_round({}, method.network.layout.zeros(torch.float32), clients, 0, named_generator(0))
     flat = method.network.initial_weights(named_generator(0, "weights")).to(DEVICE)
-    expected, got = (engine.run_round(flat, planned, 0, RATE) for engine in (eager, graphs))
+    expected, got = (engine.run_round(RoundOrder(flat, planned, 0, RATE)) for engine in (eager, graphs))
     assert float((got.flat - expected.flat).norm() / (expected.flat - flat).norm()) < 1e-3
     assert got.num_steps == expected.num_steps == steps
     assert got.losses == pytest.approx(expected.losses, rel=1e-4)
@@ -183,7 +183,7 @@ def test_a_round_that_runs_out_of_memory_begins_again_with_fewer_clients_at_once
     built = federation("full")
     planned, flat = cohort(built, 4), built.initial_weights()
     eager, graphs = engines(built)
-    expected = eager.run_round(flat, planned, 0, RATE)
+    expected = eager.run_round(RoundOrder(flat, planned, 0, RATE))
     step, calls = Slot.step, [0]
 
     def failing_once(slot: Slot, *arguments: Any) -> None:
@@ -194,7 +194,7 @@ def test_a_round_that_runs_out_of_memory_begins_again_with_fewer_clients_at_once
 
     monkeypatch.setattr(Slot, "step", failing_once)
     with caplog.at_level(logging.WARNING, "fedfeast"):
-        got = graphs.run_round(flat, planned, 0, RATE)
+        got = graphs.run_round(RoundOrder(flat, planned, 0, RATE))
     assert float((got.flat - expected.flat).norm() / (expected.flat - flat).norm()) < 1e-6
     assert got.losses == pytest.approx(expected.losses, rel=1e-6)
     assert got.num_steps == expected.num_steps
@@ -210,4 +210,4 @@ def test_too_little_memory_for_one_client_is_said_in_a_sentence(monkeypatch: pyt
 
     monkeypatch.setattr(Slot, "step", failing)
     with pytest.raises(InvalidInput, match=r"too small for one client with training.batch_size = 16: lower it"):
-        graphs.run_round(built.initial_weights(), cohort(built, 4), 0, RATE)
+        graphs.run_round(RoundOrder(built.initial_weights(), cohort(built, 4), 0, RATE))

@@ -5,12 +5,12 @@ import torch
 
 from fedfeast.data.round_batches import BatchRecord
 from fedfeast.engines.graphs import Precision
+from fedfeast.engines.graphs.context import GraphContext
 from fedfeast.engines.graphs.memory import count_slots, slots_that_fit
 from fedfeast.engines.graphs.slots import Slot
-from fedfeast.engines.graphs.workshop import Workshop
 from fedfeast.federation import LocalSgd
-from fedfeast.runs import load_recipe
-from fedfeast.runs.building import build_without_data
+from fedfeast.planning.outline import outline
+from fedfeast.recipes import load_recipe
 
 
 @pytest.mark.parametrize(
@@ -31,9 +31,9 @@ def test_slots_beside_the_first(free: int, slot: int, lane: int, lanes: int, exp
 
 
 def test_a_cpu_has_room_for_all() -> None:
-    method = build_without_data(load_recipe("digits")).method
+    method = outline(load_recipe("digits")).method
     precision = Precision(torch.float64, torch.float64)
-    shared = Workshop(method, LocalSgd(), precision, torch.device("cpu"), (2, 1, 8, 8), False)
+    shared = GraphContext(method, LocalSgd(), precision, torch.device("cpu"), (2, 1, 8, 8), False)
     slot = Slot(shared, BatchRecord(shared.image_shape, torch.float64), 0)
     assert slots_that_fit(shared, slot, 3) == sys.maxsize
     assert slot.lanes == [], "nothing had to be tried"

@@ -8,7 +8,7 @@ from fedfeast.engines.graphs.plain_vectors import PlainVectors
 from fedfeast.federation import Accumulator, LocalSgd
 from fedfeast.networks import Architecture, ElasticResNet, SearchSpace
 from fedfeast.randomness import named_generator
-from fedfeast.routing import SliceMap
+from fedfeast.routing import LeadingSlices
 
 CPU = torch.device("cpu")
 SPACE = SearchSpace(
@@ -24,7 +24,7 @@ SPACE = SearchSpace(
 )
 NETWORK = ElasticResNet(SPACE)
 PARTIAL = Architecture((1, 0), (0.5, 0.25), (0, 0, 1))
-SLICES = SliceMap.leading(NETWORK.layout, NETWORK.shapes(PARTIAL))
+SLICES = LeadingSlices.of(NETWORK.layout, NETWORK.shapes(PARTIAL))
 POSITIONS = SLICES.index().long()
 BLUEPRINT = make_blueprint(NETWORK, PARTIAL, plan_gradients(NETWORK, PARTIAL, (16, 1, 32, 32)), 1, CPU)
 ACTIVE = active_positions(NETWORK, [PARTIAL], 1, CPU)
@@ -88,7 +88,7 @@ def test_accumulating_is_the_accumulators() -> None:
 
 
 def test_what_only_decays_is_accumulated_by_a_factor() -> None:
-    envelope = SliceMap.leading(NETWORK.layout, NETWORK.shapes(SPACE.largest))
+    envelope = LeadingSlices.of(NETWORK.layout, NETWORK.shapes(SPACE.largest))
     passive = passive_positions(envelope, ACTIVE, 1)
     source, answers, expected = drawn("source"), Accumulator(NETWORK.layout.size), Accumulator(NETWORK.layout.size)
     PlainVectors().accumulate(answers.totals, source, ACTIVE, 2.0, 1.0)

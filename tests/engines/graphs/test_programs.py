@@ -5,22 +5,22 @@ import torch
 
 from fedfeast.data import Batch
 from fedfeast.engines.graphs import Precision
+from fedfeast.engines.graphs.context import GraphContext
 from fedfeast.engines.graphs.plain_vectors import PlainVectors
 from fedfeast.engines.graphs.programs import Exchange, LossProgram, Memory, NetworkProgram
-from fedfeast.engines.graphs.workshop import Workshop
 from fedfeast.federation import LocalSgd
 from fedfeast.networks.normalisation import by_batch
+from fedfeast.planning.outline import outline
 from fedfeast.randomness import named_generator
-from fedfeast.runs import load_recipe
-from fedfeast.runs.building import build_without_data
+from fedfeast.recipes import load_recipe
 
 SHAPES = ((4, 10),)
 
 
 @cache
-def workshop() -> Workshop:
-    method = build_without_data(load_recipe("digits")).method
-    return Workshop(
+def context() -> GraphContext:
+    method = outline(load_recipe("digits")).method
+    return GraphContext(
         method, LocalSgd(), Precision(torch.float64, torch.float64), torch.device("cpu"), (4, 1, 8, 8), False
     )
 
@@ -42,7 +42,7 @@ def exchange() -> Exchange:
 
 @pytest.mark.parametrize("position", [0, 3, -1])
 def test_a_network_leaves_outputs_and_takes_their_gradients(position: int) -> None:
-    shared, network = workshop(), workshop().method.network
+    shared, network = context(), context().method.network
     architecture = shared.architectures[position]
     blueprint = shared.blueprint(architecture)
     compact = torch.zeros(shared.compact_size, dtype=torch.float64)
@@ -71,9 +71,9 @@ def test_a_network_leaves_outputs_and_takes_their_gradients(position: int) -> No
 
 @pytest.mark.parametrize("role", ["supervised", "teacher", "student"])
 def test_a_loss_is_the_methods(role: str) -> None:
-    rooms, method = exchange(), workshop().method
+    rooms, method = exchange(), context().method
     carried = drawn("teacher", *SHAPES[0]).softmax(1) if role == "student" else None
-    program = LossProgram(workshop(), role, batch(), {}, rooms, carried)
+    program = LossProgram(context(), role, batch(), {}, rooms, carried)
     assert float(program.total) == 0, "trying it out counts for nothing"
     if carried is not None:
         assert program.carried_in is not None
@@ -97,7 +97,7 @@ def test_a_loss_is_the_methods(role: str) -> None:
 
 def test_what_is_only_handed_on_is_not_copied() -> None:
     carried = drawn("teacher", *SHAPES[0]).softmax(1)
-    program = LossProgram(workshop(), "student", batch(), {}, exchange(), carried)
+    program = LossProgram(context(), "student", batch(), {}, exchange(), carried)
     assert program.carried_out is program.carried_in
     assert program.carried_in is not carried
 

@@ -10,11 +10,11 @@ from fedfeast.data.round_batches import BatchRecord, make_round
 from fedfeast.engines.eager import ClientSlot, train_client
 from fedfeast.engines.graphs import GraphEngine, Precision
 from fedfeast.engines.graphs.blueprint import CHUNK
+from fedfeast.engines.graphs.context import GraphContext
 from fedfeast.engines.graphs.slots import Carried, Slot
-from fedfeast.engines.graphs.workshop import Workshop
-from fedfeast.federation import Assignment, LocalSgd
+from fedfeast.federation import Assignment, LocalSgd, RoundOrder
 from fedfeast.randomness import named_generator
-from fedfeast.runs import load_recipe
+from fedfeast.recipes import load_recipe
 from fedfeast.runs.assembly import Federation, assemble
 
 SGD = LocalSgd(5e-2, 1.0)
@@ -36,11 +36,11 @@ def federation(case: str = "feast") -> Federation:
     return assemble(load_recipe("digits", {**whole, **CASES[case]}))
 
 
-def make_slot(case: str = "feast") -> tuple[Slot, Workshop, BatchRecord]:
+def make_slot(case: str = "feast") -> tuple[Slot, GraphContext, BatchRecord]:
     built = federation(case)
     shape = (built.preparation.batch_size, *built.examples.pool.images.shape[1:])
     precision = Precision(torch.float64, torch.float64)
-    shared = Workshop(built.method, SGD, precision, built.device, shape, False)
+    shared = GraphContext(built.method, SGD, precision, built.device, shape, False)
     record = BatchRecord(shape, torch.float64)
     return Slot(shared, record, 0), shared, record
 
@@ -53,7 +53,7 @@ def assignment(position: int, case: str = "feast", round_index: int = 0) -> Assi
     return built.method.plan_round(state, flat, cohort, round_index, named_generator(0))[0][position]
 
 
-def train(slot: Slot, shared: Workshop, record: BatchRecord, one: Assignment, case: str = "feast") -> torch.Tensor:
+def train(slot: Slot, shared: GraphContext, record: BatchRecord, one: Assignment, case: str = "feast") -> torch.Tensor:
     built = federation(case)
     generator = named_generator(0, "client", one.client.index)
     plan = draw_local_plan(one.client.num_examples, (8, 8), built.preparation, 0, generator)
@@ -123,7 +123,7 @@ def test_memory_of_a_slot() -> None:
 @pytest.mark.parametrize("activations", [torch.float64, torch.bfloat16])
 def test_a_lane_keeps_rounded_weights_apart(activations: torch.dtype) -> None:
     shared = make_slot()[1]
-    other = Workshop(
+    other = GraphContext(
         shared.method, SGD, Precision(torch.float64, activations), shared.device, shared.image_shape, False
     )
     lane = Slot(other, BatchRecord(shared.image_shape, activations), 0).lanes_for(1)[0]
@@ -241,6 +241,6 @@ def test_a_network_may_come_again_in_the_next_round() -> None:
     whole = Precision(torch.float64, torch.float64)
     engine = GraphEngine(built.method, built.examples, built.preparation, SGD, 0, whole, built.device)
     flat = built.initial_weights()
-    first, again = (engine.run_round(flat, [one], 0, RATE) for _ in range(2))
+    first, again = (engine.run_round(RoundOrder(flat, [one], 0, RATE)) for _ in range(2))
     assert torch.equal(first.flat, again.flat)
     assert first.losses == again.losses

@@ -1,6 +1,7 @@
 """The graph engine: captured passes, clients side by side, for a CUDA device. It equals the eager engine."""
 
 import logging
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,22 +12,21 @@ from torch import Tensor
 from fedfeast.data import Preparation, ShardedExamples, draw_local_plan
 from fedfeast.data.batches import LocalPlan
 from fedfeast.data.round_batches import BatchRecord, make_round
+from fedfeast.engines.graphs.context import GraphContext, Precision, can_fuse
 from fedfeast.engines.graphs.memory import slots_that_fit
 from fedfeast.engines.graphs.slots import Slot
 from fedfeast.engines.graphs.streams import Mark, current_stream, most_urgent
-from fedfeast.engines.graphs.workshop import Precision, Workshop, can_fuse
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import (
-    PLAIN,
     Accumulator,
+    Aggregator,
     Assignment,
     Collected,
     Engine,
-    Intake,
     LocalSgd,
     Method,
     Pass,
-    Treatment,
+    RoundOrder,
 )
 from fedfeast.randomness import named_generator
 
@@ -40,16 +40,6 @@ class ClientRound:
     assignment: Assignment
     plan: LocalPlan
     passes: Sequence[Sequence[Pass]]  # of each step
-
-
-@dataclass(frozen=True, eq=False)
-class _Order:
-    """What all clients of a round have in common."""
-
-    flat: Tensor
-    round_index: int
-    learning_rate: float
-    treatment: Treatment
 
 
 class GraphEngine(Engine):
@@ -69,35 +59,27 @@ class GraphEngine(Engine):
         self._seed, self._device = seed, device
         shape = (preparation.batch_size, *examples.pool.images.shape[1:])
         self._record = BatchRecord(shape, precision.activations)
-        self.workshop = Workshop(method, sgd, precision, device, shape, can_fuse(precision, device))
+        self.context = GraphContext(method, sgd, precision, device, shape, can_fuse(precision, device))
         torch.backends.cudnn.deterministic = True  # plain layers give the same bits twice, as the fused ones do
         self._slots: list[Slot] = []
         self._room: int | None = None  # for slots, measured with the first one
 
-    def collect(
-        self,
-        flat: Tensor,
-        assignments: Sequence[Assignment],
-        round_index: int,
-        learning_rate: float,
-        treatment: Treatment = PLAIN,
-    ) -> Collected:
+    def collect(self, order: RoundOrder) -> Collected:
         """Train every assignment from the same global vector and take the answers in."""
-        rounds = [self.draw(assignment, round_index) for assignment in assignments]
+        rounds = [self.draw(assignment, order.round_index) for assignment in order.assignments]
         # The longest first: they are the critical path, and the first slots go first on the device.
         rounds.sort(key=lambda one: -one.plan.num_steps)
-        setup_before = self.workshop.setup_seconds
-        self.workshop.forget_strangers()
+        setup_before = self.context.setup_seconds
+        self.context.forget_strangers()
         if not rounds:
-            return Collected(Accumulator(flat.numel(), self._device), 0, {})
-        order = _Order(flat, round_index, learning_rate, treatment)
-        intake = self._train_in_room(rounds, order)
+            return Collected(Accumulator(order.flat.numel(), self._device), 0, {})
+        aggregator = self._train_in_room(rounds, order)
         totals = self._take_loss_totals()
         counts = Counter(one_pass.role for one in rounds for passes in one.passes for one_pass in passes)
         losses = {role: (totals[role], count) for role, count in counts.items()}
         num_steps = sum(one.plan.num_steps for one in rounds)
-        setup_seconds = self.workshop.setup_seconds - setup_before
-        return Collected(intake.answers, num_steps, losses, setup_seconds, intake.norms, intake.refusals)
+        setup_seconds = self.context.setup_seconds - setup_before
+        return Collected(aggregator.answers, num_steps, losses, setup_seconds, aggregator.norms, aggregator.refusals)
 
     def draw(self, assignment: Assignment, round_index: int) -> ClientRound:
         """Draw a client's round, in the order of the eager engine."""
@@ -107,7 +89,7 @@ class GraphEngine(Engine):
         passes = [self.method.passes(assignment, step, generator) for step in range(plan.num_steps)]
         return ClientRound(assignment, plan, passes)
 
-    def _train_in_room(self, rounds: Sequence[ClientRound], order: _Order) -> Intake:
+    def _train_in_room(self, rounds: Sequence[ClientRound], order: RoundOrder) -> Aggregator:
         """Train all clients; where memory gives out after all, begin again with half as many at once."""
         while True:
             try:
@@ -123,33 +105,33 @@ class GraphEngine(Engine):
             torch.cuda.empty_cache()
             self._say_room(len(rounds))
 
-    def _train(self, rounds: Sequence[ClientRound], order: _Order) -> Intake:
+    def _train(self, rounds: Sequence[ClientRound], order: RoundOrder) -> Aggregator:
         """Queue the steps of all clients, one of each at a time; a slot that is done takes the next client."""
-        intake = order.treatment.intake(order.flat, len(rounds))
+        aggregator = order.policy.aggregator(order.flat, len(rounds))
         clients, plans = [one.assignment.client.index for one in rounds], [one.plan for one in rounds]
         rows = make_round(self._examples, clients, plans, self._record, self._preparation.normalisation)
         slots = self._slots_for(rounds)
         ready = current_stream(self._device).mark()
         waiting = _with_rows(rounds, rows)
-        at_work = {slot: self._work(slot, waiting, order, ready, intake) for slot in slots}
+        at_work = {slot: self._work(slot, waiting, order, ready, aggregator) for slot in slots}
         while at_work:
             for slot in list(at_work):
                 if next(at_work[slot], None) is None:
                     del at_work[slot]
-        return intake
+        return aggregator
 
     def _work(
         self,
         slot: Slot,
         waiting: Iterator[tuple[ClientRound, Tensor]],
-        order: _Order,
+        order: RoundOrder,
         ready: Mark,
-        intake: Intake,
+        aggregator: Aggregator,
     ) -> Iterator[bool]:
         """Train client after client on a slot; yield after every step that was queued."""
-        main, flat, sums = current_stream(self._device), order.flat, intake.sums
+        main, flat, sums = current_stream(self._device), order.flat, aggregator.sums
         for one, rows in waiting:
-            active, _ = self.workshop.positions(one.assignment)
+            active, _ = self.context.positions(one.assignment)
             slot.stream.wait_for(ready)
             slot.load(flat, one.assignment)
             for row, passes in zip(rows, one.passes, strict=True):
@@ -158,50 +140,59 @@ class GraphEngine(Engine):
             # On the main stream, one client after another: sums of floats depend on their order.
             main.wait_for(slot.stream.mark())
             whole = one.assignment.slice_map.is_leading and not self.method.counts_in_part
-            if whole and order.treatment.is_plain and sums is not None:
+            if whole and order.policy.is_plain and sums is not None:
                 self._add(sums.totals, slot, one, order, one.assignment.weight)
             else:
-                self._take_in(one, slot, order, intake)
+                self._take_in(one, slot, order, aggregator)
             ready = main.mark()
 
-    def _add(self, totals: Tensor, slot: Slot, one: ClientRound, order: _Order, weight: float) -> None:
+    def _add(self, totals: Tensor, slot: Slot, one: ClientRound, order: RoundOrder, weight: float) -> None:
         """Add a client's answer to the totals: what it trained, and what only decayed meanwhile."""
-        (active, passive), vectors = self.workshop.positions(one.assignment), self.workshop.vectors
+        (active, passive), vectors = self.context.positions(one.assignment), self.context.vectors
         decay = (1.0 - order.learning_rate * self._sgd.weight_decay) ** one.plan.num_steps
         vectors.accumulate(totals, slot.weights, active, weight, 1.0)
         vectors.accumulate(totals, order.flat, passive, weight, decay)
 
-    def _take_in(self, one: ClientRound, slot: Slot, order: _Order, intake: Intake) -> None:
+    def _take_in(self, one: ClientRound, slot: Slot, order: RoundOrder, aggregator: Aggregator) -> None:
         """Take an answer in as the eager engine does."""
         assignment, slices = one.assignment, one.assignment.slice_map
         sent = slices.gather(order.flat)
-        if self.workshop.positions(assignment)[1].numel():
+        if self.context.positions(assignment)[1].numel():
             alone = Accumulator(order.flat.numel(), self._device)
             self._add(alone.totals, slot, one, order, 1.0)
             trained = slices.gather(alone.sums.to(order.flat.dtype))
         else:
             trained = slot.returned(slices)
-        returned = order.treatment.reply(assignment, order.round_index, sent, trained)
-        intake.take(assignment, sent, returned, self.method.counted(assignment, sent, returned))
+        returned = order.policy.reply(assignment, order.round_index, sent, trained)
+        aggregator.take(assignment, sent, returned, self.method.counted(assignment, sent, returned))
 
     def _slots_for(self, rounds: Sequence[ClientRound]) -> list[Slot]:
         """Return a slot for every client, or as many as the device's memory has room for."""
         wanted = min(len(rounds), MOST_SLOTS)
         if not self._slots:
-            self.workshop.compile_ahead()
+            self._compile_ahead()
             self._slots.append(self._new_slot())
             if self._room is None:
                 most_passes = max(len(passes) for one in rounds for passes in one.passes)
-                self._room = slots_that_fit(self.workshop, self._slots[0], most_passes)
+                self._room = slots_that_fit(self.context, self._slots[0], most_passes)
                 if self._room < wanted:
                     self._say_room(wanted)
         while len(self._slots) < min(wanted, self._room or 1):
             self._slots.append(self._new_slot())
         return self._slots[:wanted]
 
+    def _compile_ahead(self) -> None:
+        """Compile all kernels at once where kernels are used; one by one they would take a minute."""
+        started = time.perf_counter()
+        if self.context.fused_layers and self._device.type == "cuda":
+            from fedfeast.engines.graphs.kernels.compiling import compile_ahead
+
+            compile_ahead(self.context)
+        self.context.setup_seconds += time.perf_counter() - started
+
     def _new_slot(self) -> Slot:
         """Return a slot; the first ones, which take the longest clients, go first on the device."""
-        return Slot(self.workshop, self._record, min(0, most_urgent(self._device) + len(self._slots)))
+        return Slot(self.context, self._record, min(0, most_urgent(self._device) + len(self._slots)))
 
     def _say_room(self, wanted: int) -> None:
         message = "the device's memory has room for %d of %d clients at once: the others wait their turn"

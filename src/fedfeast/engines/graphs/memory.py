@@ -5,19 +5,19 @@ import sys
 
 import torch
 
+from fedfeast.engines.graphs.context import GraphContext
 from fedfeast.engines.graphs.slots import Slot
-from fedfeast.engines.graphs.workshop import Workshop
 
 RESERVED_SHARE = 0.1  # of the device, for evaluation and whatever else runs
 
 
-def slots_that_fit(workshop: Workshop, first: Slot, lanes_a_slot: int) -> int:
+def slots_that_fit(context: GraphContext, first: Slot, lanes_a_slot: int) -> int:
     """Return how many slots, the new first one included, fit a device; measured with the largest architecture."""
-    if workshop.device.type != "cuda":
+    if context.device.type != "cuda":
         return sys.maxsize
-    before, _ = _free_and_total(workshop.device)
-    first.lanes_for(1)[0].network(workshop.largest)
-    free, total = _free_and_total(workshop.device)
+    before, _ = _free_and_total(context.device)
+    first.lanes_for(1)[0].network(context.largest)
+    free, total = _free_and_total(context.device)
     room = (free - RESERVED_SHARE * total) / _processes_on_a_device()
     return count_slots(room, first.num_bytes, max(0, before - free), lanes_a_slot)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedfeast.data import Batch
 from fedfeast.engines.graphs.blueprint import Blueprint
-from fedfeast.engines.graphs.workshop import Shapes, Workshop
+from fedfeast.engines.graphs.context import GraphContext, Shapes
 from fedfeast.federation import Constants
 from fedfeast.networks import Layout
 from fedfeast.networks.layers import Layers
@@ -42,15 +42,15 @@ class Memory:
 class NetworkProgram:
     """One architecture's forward and backward pass over a lane's memory."""
 
-    def __init__(self, workshop: Workshop, blueprint: Blueprint, images: Tensor, memory: Memory) -> None:
-        self._network, self._blueprint, self._images = workshop.method.network, blueprint, images
+    def __init__(self, context: GraphContext, blueprint: Blueprint, images: Tensor, memory: Memory) -> None:
+        self._network, self._blueprint, self._images = context.method.network, blueprint, images
         layout, shapes = blueprint.layout, blueprint.layout.shapes
         low, full = layout.views(memory.low), layout.views(memory.full)
         self._weights = {name: low[name] if len(shapes[name]) == 4 else full[name] for name in shapes}
         self._layers: Layers = by_batch
         leaves = list(shapes)
         self._anchor: list[Tensor] = []
-        if workshop.fused_layers:
+        if context.fused_layers:
             from fedfeast.engines.graphs.fused_layers import FusedLayers, is_fused
 
             layers = FusedLayers(blueprint.plan, memory.gradients, memory.counters)
@@ -87,17 +87,17 @@ class LossProgram:
 
     def __init__(
         self,
-        workshop: Workshop,
+        context: GraphContext,
         role: str,
         batch: Batch,
         constants: Constants,
         exchange: Exchange,
         carried: Tensor | None,
     ) -> None:
-        self._method, self._role, self._batch, self._exchange = workshop.method, role, batch, exchange
+        self._method, self._role, self._batch, self._exchange = context.method, role, batch, exchange
         self._constants = constants
         self.carried_in = None if carried is None else torch.zeros_like(carried)
-        self.total = torch.zeros((), dtype=torch.float64, device=workshop.device)
+        self.total = torch.zeros((), dtype=torch.float64, device=context.device)
         _, left = self._measure()
         self._leaves_new = left is not None and left is not self.carried_in
         self.carried_out = torch.zeros_like(left) if left is not None and self._leaves_new else self.carried_in

@@ -10,12 +10,12 @@ from torch import Tensor
 from fedfeast.data import Batch
 from fedfeast.data.round_batches import BatchRecord
 from fedfeast.engines.graphs.blueprint import CHUNK
+from fedfeast.engines.graphs.context import GraphContext, Shapes
 from fedfeast.engines.graphs.programs import Exchange, LossProgram, Memory, NetworkProgram
 from fedfeast.engines.graphs.streams import Mark, Pool, Stream, current_stream, new_pool, new_stream
-from fedfeast.engines.graphs.workshop import Shapes, Workshop
 from fedfeast.federation import Assignment, Constants, Pass
 from fedfeast.networks import Layout
-from fedfeast.routing import SliceMap
+from fedfeast.routing import LeadingSlices, SliceMap
 
 COUNTERS = 65536  # that the fused kernels of one lane share
 
@@ -52,15 +52,15 @@ class ReadyNetwork:
 class Lane:
     """Runs one pass at a time from memory that stays in place."""
 
-    def __init__(self, workshop: Workshop, batch: Batch, constants: Constants, priority: int) -> None:
-        self._workshop, self._batch, self._constants = workshop, batch, constants
-        precision, device = workshop.precision, workshop.device
-        low = torch.zeros(workshop.compact_size, dtype=precision.activations, device=device)
+    def __init__(self, context: GraphContext, batch: Batch, constants: Constants, priority: int) -> None:
+        self._context, self._batch, self._constants = context, batch, constants
+        precision, device = context.precision, context.device
+        low = torch.zeros(context.compact_size, dtype=precision.activations, device=device)
         full = low if precision.activations == precision.weights else low.to(precision.weights)
         self.memory = Memory(
             low,
             full,
-            torch.zeros(workshop.gradient_size, dtype=precision.weights, device=device),
+            torch.zeros(context.gradient_size, dtype=precision.weights, device=device),
             torch.zeros(COUNTERS, dtype=torch.int32, device=device),
         )
         self.stream = new_stream(device, priority)
@@ -74,36 +74,36 @@ class Lane:
 
     def network(self, architecture: Hashable) -> ReadyNetwork:
         """Return an architecture's passes, captured if training will come back to it."""
-        workshop = self._workshop
-        if self._passing is not None and self._passing[0] == architecture and architecture in workshop.output_shapes:
-            return self._passing[1]  # unless the workshop has forgotten it since
+        context = self._context
+        if self._passing is not None and self._passing[0] == architecture and architecture in context.output_shapes:
+            return self._passing[1]  # unless the context has forgotten it since
         if architecture not in self._networks:
             started = time.perf_counter()
-            program = NetworkProgram(workshop, workshop.blueprint(architecture), self._batch.images, self.memory)
+            program = NetworkProgram(context, context.blueprint(architecture), self._batch.images, self.memory)
             exchange = self._exchange(self._shapes_of(architecture, program))
-            if architecture not in workshop.architectures:
+            if architecture not in context.architectures:
                 self._passing = (architecture, ReadyNetwork.uncaptured(program, exchange))
                 return self._passing[1]
             network = ReadyNetwork.captured(program, exchange, self.stream, self._network_pool)
             self._networks[architecture] = network
-            workshop.num_graphs += 2
-            workshop.setup_seconds += time.perf_counter() - started
+            context.num_graphs += 2
+            context.setup_seconds += time.perf_counter() - started
         return self._networks[architecture]
 
     def loss(self, role: str, architecture: Hashable, carried: Tensor | None) -> LossProgram:
         """Return a role's captured loss."""
-        shapes = self._workshop.output_shapes[architecture]
+        shapes = self._context.output_shapes[architecture]
         key = (role, shapes, () if carried is None else (tuple(carried.shape),))
         if key not in self._losses:
             started = time.perf_counter()
             with self.stream.entered():
                 program = LossProgram(
-                    self._workshop, role, self._batch, self._constants, self._exchange(shapes), carried
+                    self._context, role, self._batch, self._constants, self._exchange(shapes), carried
                 )
             program.replay = self.stream.capture(program.run, self._loss_pool)
             self._losses[key] = program
-            self._workshop.num_graphs += 1
-            self._workshop.setup_seconds += time.perf_counter() - started
+            self._context.num_graphs += 1
+            self._context.setup_seconds += time.perf_counter() - started
         return self._losses[key]
 
     def loss_programs(self) -> list[tuple[str, LossProgram]]:
@@ -115,7 +115,7 @@ class Lane:
 
         Only the loss waits for the pass before, so forward passes of one step run side by side.
         """
-        vectors, blueprint = self._workshop.vectors, self._workshop.blueprint(one_pass.architecture)
+        vectors, blueprint = self._context.vectors, self._context.blueprint(one_pass.architecture)
         network = self.network(one_pass.architecture)
         loss = self.loss(one_pass.role, one_pass.architecture, carried.value)
         with self.stream.entered():
@@ -135,7 +135,7 @@ class Lane:
 
         What kernels and libraries do at their first call cannot be captured.
         """
-        known = self._workshop.output_shapes
+        known = self._context.output_shapes
         if architecture not in known:
             with self.stream.entered():
                 known[architecture] = program.forward(None)
@@ -145,22 +145,22 @@ class Lane:
     def _exchange(self, shapes: Shapes) -> Exchange:
         if shapes not in self._exchanges:
             with self.stream.entered():
-                precision = self._workshop.precision
-                self._exchanges[shapes] = Exchange.of(shapes, precision.weights, self._workshop.device)
+                precision = self._context.precision
+                self._exchanges[shapes] = Exchange.of(shapes, precision.weights, self._context.device)
         return self._exchanges[shapes]
 
 
 class Slot:
     """One client at a time: its weights, its gradient, the mini-batch at hand, and lanes for its passes."""
 
-    def __init__(self, workshop: Workshop, record: BatchRecord, priority: int) -> None:
-        self._workshop, self._priority = workshop, priority
-        size, precision, device = workshop.method.network.layout.size, workshop.precision, workshop.device
+    def __init__(self, context: GraphContext, record: BatchRecord, priority: int) -> None:
+        self._context, self._priority = context, priority
+        size, precision, device = context.method.network.layout.size, context.precision, context.device
         size += -size % CHUNK  # the last chunk may reach beyond the last tensor
         self.weights = torch.zeros(size, dtype=precision.weights, device=device)
         self._gradient = torch.zeros_like(self.weights)
         # What passes compute with; the client's own weights for nearly all methods.
-        self._effective = torch.zeros_like(self.weights) if workshop.method.changes_weights else self.weights
+        self._effective = torch.zeros_like(self.weights) if context.method.changes_weights else self.weights
         self._constants: dict[str, Tensor] = {}
         self._record = torch.zeros(record.num_bytes, dtype=torch.uint8, device=device)
         self._batch = record.batch(self._record)
@@ -176,7 +176,7 @@ class Slot:
 
     def load(self, flat: Tensor, assignment: Assignment) -> None:
         """Take in what a client was sent of the global vector."""
-        slice_map, layout = assignment.slice_map, self._workshop.method.network.layout
+        slice_map, layout = assignment.slice_map, self._context.method.network.layout
         with self.stream.entered():
             if slice_map.is_leading:
                 self.weights[: len(flat)].copy_(flat)  # only what the client was sent is ever read of it
@@ -189,40 +189,40 @@ class Slot:
 
     def returned(self, slice_map: SliceMap) -> Tensor:
         """Return a copy of the client's vector, made on the current stream; the slot's steps must be done."""
-        layout = self._workshop.method.network.layout
+        layout = self._context.method.network.layout
         return _leading(layout, slice_map).gather(self.weights[: layout.size])
 
     def step(self, passes: Sequence[Pass], record: Tensor, active: Tensor, learning_rate: float) -> None:
         """Run the passes of a local step side by side, then update the weights."""
         with self.stream.entered():
             self._record.copy_(record, non_blocking=True)
-            if self._workshop.method.changes_weights:
-                self._change(self._effective, self._workshop.method.weights(self._whole(self.weights), self._constants))
+            if self._context.method.changes_weights:
+                self._change(self._effective, self._context.method.weights(self._whole(self.weights), self._constants))
         ready = self.stream.mark()
         carried = Carried(None, None)
         for lane, one_pass in zip(self.lanes_for(len(passes)), passes, strict=True):
             lane.stream.wait_for(ready)
             carried = lane.run(one_pass, self._effective, carried)
-        vectors = self._workshop.vectors
+        vectors = self._context.vectors
         with self.stream.entered():
             for lane, one_pass in zip(self.lanes, passes, strict=False):
                 self.stream.wait_for(lane.stream.mark())
-                blueprint = self._workshop.blueprint(one_pass.architecture)
+                blueprint = self._context.blueprint(one_pass.architecture)
                 vectors.add_gradients(self._gradient, lane.memory.gradients, blueprint)
-            if self._workshop.method.changes_weights:
+            if self._context.method.changes_weights:
                 whole = self._whole(self._gradient), self._whole(self.weights)
-                self._change(self._gradient, self._workshop.method.weight_gradient(*whole, self._constants))
-            vectors.step(self.weights, self._gradient, active, self._workshop.sgd, learning_rate)
+                self._change(self._gradient, self._context.method.weight_gradient(*whole, self._constants))
+            vectors.step(self.weights, self._gradient, active, self._context.sgd, learning_rate)
 
     def lanes_for(self, num_passes: int) -> list[Lane]:
         """Return a lane for each of a number of passes."""
         while len(self.lanes) < num_passes:
-            self.lanes.append(Lane(self._workshop, self._batch, self._constants, self._priority))
+            self.lanes.append(Lane(self._context, self._batch, self._constants, self._priority))
         return self.lanes[:num_passes]
 
     def _whole(self, vector: Tensor) -> Tensor:
         """Return a vector without its last chunk's pads."""
-        return vector[: self._workshop.method.network.layout.size]
+        return vector[: self._context.method.network.layout.size]
 
     def _change(self, vector: Tensor, values: Tensor) -> None:
         self._whole(vector).copy_(values)
@@ -230,7 +230,7 @@ class Slot:
 
 def _leading(layout: Layout, slice_map: SliceMap) -> SliceMap:
     """Return where a slot holds a client's tensors: always at the front of the network's own."""
-    return SliceMap(layout, slice_map.layout)
+    return LeadingSlices(layout, slice_map.layout)
 
 
 def _ignore(value: object) -> None:

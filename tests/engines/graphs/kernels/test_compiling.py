@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from fedfeast.engines.graphs import Precision
+from fedfeast.engines.graphs.context import GraphContext
 from fedfeast.engines.graphs.kernels import normalisations, products, reductions, weight_gradients
 from fedfeast.engines.graphs.kernels.compiling import plan_launches
 from fedfeast.engines.graphs.kernels.launching import Launches, collected_launches, launch
 from fedfeast.engines.graphs.programs import Exchange, Memory, NetworkProgram
-from fedfeast.engines.graphs.workshop import Workshop
 from fedfeast.federation import LocalSgd
+from fedfeast.planning.outline import outline
 from fedfeast.randomness import named_generator
-from fedfeast.runs import load_recipe
-from fedfeast.runs.building import build_without_data
+from fedfeast.recipes import load_recipe
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -30,10 +30,10 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from fedfeast.engines.graphs import Precision
 from fedfeast.engines.graphs.kernels.compiling import plan_launches
-from fedfeast.engines.graphs.workshop import Workshop
+from fedfeast.engines.graphs.context import GraphContext
 from fedfeast.federation import LocalSgd
-from fedfeast.runs import load_recipe
-from fedfeast.runs.building import build_without_data
+from fedfeast.recipes import load_recipe
+from fedfeast.planning.outline import outline
 
 TYPES = {torch.bfloat16: "*bf16", torch.float32: "*fp32", torch.int32: "*i32", int: "i32", float: "fp32"}
 
@@ -53,20 +53,20 @@ def compiled(one):
     facts = {"copies": [(kind, int(size, 0)) for kind, size in copies], "loads": loads}
     return {"kernel": kernel.__name__, "options": constants, **facts}
 
-method = build_without_data(load_recipe("digits")).method
-workshop = Workshop(method, LocalSgd(), Precision(), torch.device("cpu"), (16, 1, 8, 8), True)
+method = outline(load_recipe("digits")).method
+context = GraphContext(method, LocalSgd(), Precision(), torch.device("cpu"), (16, 1, 8, 8), True)
 with ThreadPoolExecutor(2) as pool:
-    for one in pool.map(compiled, plan_launches(workshop).values()):
+    for one in pool.map(compiled, plan_launches(context).values()):
         print(json.dumps(one))
 """
 
 
-def workshop(batch: int, precision: Precision) -> Workshop:
-    method = build_without_data(load_recipe("digits")).method
-    return Workshop(method, LocalSgd(), precision, DEVICE, (batch, 1, 8, 8), True)
+def context(batch: int, precision: Precision) -> GraphContext:
+    method = outline(load_recipe("digits")).method
+    return GraphContext(method, LocalSgd(), precision, DEVICE, (batch, 1, 8, 8), True)
 
 
-def one_pass(shared: Workshop, architecture: Any) -> None:
+def one_pass(shared: GraphContext, architecture: Any) -> None:
     """Run an architecture forward and backward on real memory."""
     memory = Memory(
         torch.zeros(shared.compact_size, dtype=shared.precision.activations, device=DEVICE),
@@ -82,7 +82,7 @@ def one_pass(shared: Workshop, architecture: Any) -> None:
 
 
 def test_the_plan_is_what_passes_launch() -> None:
-    shared = workshop(16, Precision())
+    shared = context(16, Precision())
     with collected_launches() as launched:
         for architecture in shared.architectures:
             one_pass(shared, architecture)
@@ -101,7 +101,7 @@ def test_nothing_is_launched_that_was_not_planned(monkeypatch: pytest.MonkeyPatc
 
     for module in (normalisations, products, reductions, weight_gradients):
         monkeypatch.setattr(module, "launch", note_and_launch)
-    shared = workshop(2, Precision(torch.float32, torch.float32))
+    shared = context(2, Precision(torch.float32, torch.float32))
     one_pass(shared, shared.architectures[0])
     monkeypatch.undo()
     planned = plan_launches(shared)
@@ -110,7 +110,7 @@ def test_nothing_is_launched_that_was_not_planned(monkeypatch: pytest.MonkeyPatc
 
 
 def test_planning_takes_no_memory_and_leaves_launching_as_it_was() -> None:
-    launches = plan_launches(workshop(16, Precision()))
+    launches = plan_launches(context(16, Precision()))
     for _, arguments, _ in launches.values():
         assert not any(isinstance(argument, torch.Tensor) for argument in arguments)
     counted = torch.ones(2, 3, 4, device=DEVICE)
@@ -131,7 +131,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 def test_every_kernel_compiles_for_a_large_device(compiled: list[dict[str, Any]]) -> None:
-    assert len(compiled) == len(plan_launches(workshop(16, Precision())))
+    assert len(compiled) == len(plan_launches(context(16, Precision())))
     assert {one["kernel"] for one in compiled} >= {
         "_convolve",
         "_input_gradient",

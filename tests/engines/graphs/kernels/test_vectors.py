@@ -12,7 +12,7 @@ from fedfeast.engines.graphs.plain_vectors import PlainVectors
 from fedfeast.federation import Accumulator, LocalSgd
 from fedfeast.networks import Architecture, ElasticResNet, SearchSpace
 from fedfeast.randomness import named_generator
-from fedfeast.routing import SliceMap
+from fedfeast.routing import LeadingSlices
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 IMAGES = (4, 1, 8, 8)
@@ -87,7 +87,7 @@ def test_adding_gradients(chunk: int) -> None:
     PlainVectors().add_gradients(expected, partials, blueprint(chunk, 1))
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
     routed = torch.zeros_like(got, dtype=torch.bool)
-    routed[SliceMap.leading(network(chunk).layout, network(chunk).shapes(PARTIAL)).index().long()] = True
+    routed[LeadingSlices.of(network(chunk).layout, network(chunk).shapes(PARTIAL)).index().long()] = True
     assert torch.equal(got[~routed], before[~routed])
 
 
@@ -101,7 +101,7 @@ def test_stepping(chunk: int, clip_norm: float, monkeypatch: pytest.MonkeyPatch)
         active = active_positions(network(chunk), [PARTIAL], entries_of, DEVICE)
         weights, gradient = drawn("weights", size), drawn("gradient", size)
         # Between tensors there is nothing: a chunk may reach into a pad.
-        used = SliceMap.leading(network(chunk).layout, network(chunk).layout.shapes).index().long()
+        used = LeadingSlices.of(network(chunk).layout, network(chunk).layout.shapes).index().long()
         pads = torch.ones(size, dtype=torch.bool, device=DEVICE)
         pads[used.to(DEVICE)] = False
         weights[pads], gradient[pads] = 0, 0
@@ -124,7 +124,7 @@ def test_all_programs_share_the_norm() -> None:
 def test_accumulating(chunk: int) -> None:
     layout = network(chunk).layout
     source = drawn("source", padded(chunk))
-    slices = SliceMap.leading(layout, network(chunk).shapes(PARTIAL))
+    slices = LeadingSlices.of(layout, network(chunk).shapes(PARTIAL))
     active = active_positions(network(chunk), [PARTIAL], chunk, DEVICE)
     answers, expected = Accumulator(layout.size, DEVICE), Accumulator(layout.size, DEVICE)
     for weight in (3.0, 5.0):
@@ -133,7 +133,7 @@ def test_accumulating(chunk: int) -> None:
     routed = slices.index().long()
     torch.testing.assert_close(answers.totals[:, routed], expected.totals[:, routed], rtol=1e-6, atol=1e-9)
     pads = torch.ones(layout.size, dtype=torch.bool, device=DEVICE)
-    pads[SliceMap.leading(layout, layout.shapes).index().long()] = False
+    pads[LeadingSlices.of(layout, layout.shapes).index().long()] = False
     others = (expected.weights == 0) & ~pads
     assert not answers.totals[:, others].any()
 

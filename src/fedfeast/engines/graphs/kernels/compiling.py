@@ -4,29 +4,29 @@ import os
 
 import torch
 
+from fedfeast.engines.graphs.context import GraphContext
 from fedfeast.engines.graphs.fused_layers import FusedLayers, is_fused
 from fedfeast.engines.graphs.kernels.launching import Launches, collected_launches, compile_launches
-from fedfeast.engines.graphs.workshop import Workshop
 from fedfeast.networks.layers import Weights
 
 
-def compile_ahead(workshop: Workshop) -> None:
+def compile_ahead(context: GraphContext) -> None:
     """Compile the kernels of all architectures served, on all cores that this process may use."""
     device = torch.device("cuda", torch.cuda.current_device())
-    compile_launches(plan_launches(workshop), device, threads=len(os.sched_getaffinity(0)))
+    compile_launches(plan_launches(context), device, threads=len(os.sched_getaffinity(0)))
 
 
-def plan_launches(workshop: Workshop) -> Launches:
+def plan_launches(context: GraphContext) -> Launches:
     """Return the kinds of launches that passes of the architectures make, found on tensors without memory."""
-    activations = workshop.precision.activations
-    images = torch.empty(workshop.image_shape, dtype=activations, device="meta", memory_format=torch.channels_last)
+    activations = context.precision.activations
+    images = torch.empty(context.image_shape, dtype=activations, device="meta", memory_format=torch.channels_last)
     with collected_launches() as launches:
-        for architecture in workshop.architectures:
-            plan = workshop.blueprint(architecture).plan
+        for architecture in context.architectures:
+            plan = context.blueprint(architecture).plan
             buffer = torch.empty(plan.size, device="meta")
             layers = FusedLayers(plan, buffer, torch.empty(1, dtype=torch.int32, device="meta"))
-            weights = _weights(workshop.method.network.shapes(architecture), activations)
-            outputs = workshop.method.network.forward(weights, images, architecture, layers)
+            weights = _weights(context.method.network.shapes(architecture), activations)
+            outputs = context.method.network.forward(weights, images, architecture, layers)
             torch.autograd.grad(outputs, layers.anchor, [torch.empty_like(one) for one in outputs], allow_unused=True)
     return launches
 

@@ -1,0 +1,1 @@
+"""How files and archives become prepared arrays."""

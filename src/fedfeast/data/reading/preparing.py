@@ -1,0 +1,146 @@
+"""From files as they come to prepared arrays: the official data sets, and a user's own images."""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from fedfeast.data.reading.catalogue import EMBEDDED, OFFICIAL, Archive, OfficialDataset
+from fedfeast.data.reading.image_folders import TEST_SHARE, ImageOptions, read_image_folder
+from fedfeast.data.reading.prepared import Decoded, Progress, is_prepared, locked, write_prepared
+from fedfeast.errors import InvalidInput
+
+DATA_FOLDER_VARIABLE = "FEDFEAST_DATA"
+
+
+def data_folder(folder: str | Path | None) -> Path:
+    """Return where data files are looked for: the given folder, $FEDFEAST_DATA, or ~/.fedfeast/data."""
+    chosen = folder or os.environ.get(DATA_FOLDER_VARIABLE)
+    return Path(chosen).expanduser() if chosen else Path.home() / ".fedfeast" / "data"
+
+
+def prepare_data(
+    name: str,
+    source: str | Path | None = None,
+    folder: str | Path | None = None,
+    options: ImageOptions | None = None,
+    replace: bool = False,
+    on_progress: Progress | None = None,
+    official: Mapping[str, OfficialDataset] = OFFICIAL,
+) -> dict[str, Any]:
+    """Decode an official data set, or a folder of images by class under a new name; return its description."""
+    data = data_folder(folder)
+    _refuse_name(name, official)
+    if name not in official and source is None:
+        raise InvalidInput(
+            f"{name!r} is no official data set ({', '.join(official)}): "
+            "to prepare your own under this name, say where it is with --from PATH."
+        )
+    if name in official and options not in (None, ImageOptions()):
+        raise InvalidInput(f"{name} is an official data set of fixed size and split: leave out --size and its like.")
+    with locked(data):
+        if is_prepared(data / name) and not replace:
+            raise InvalidInput(f"{data / name} is already prepared: choose another name, or say --replace.")
+        if name in official:
+            place = Path(source).expanduser() if source is not None else None
+            return _prepare_official(name, official[name], data, place, on_progress)
+        assert source is not None
+        return _prepare_own(name, data, Path(source).expanduser(), options or ImageOptions(), on_progress)
+
+
+def prepare_found(name: str, official: OfficialDataset, data: Path) -> None:
+    """Prepare an official data set from what lies in the data folder, unless another process just did."""
+    with locked(data):
+        if not is_prepared(data / name):
+            _prepare_official(name, official, data, None, None)
+
+
+def find_official(name: str, official: OfficialDataset, data: Path) -> Path | None:
+    """Return where the data folder holds an official data set's files, if it does."""
+    return official.find(data / name) or official.find(data)
+
+
+def how_to_get(name: str, official: OfficialDataset, data: Path) -> str:
+    """Say in half a sentence how an official data set's files come into the data folder."""
+    place = _official_place(name, official, data)
+    steps = [
+        f"download {one.address} and put {one.file} into {place}" for one in missing_archives(name, official, data)
+    ]
+    return f"run fedfeast data fetch {name}, or {', '.join(steps)} and run fedfeast data prepare {name}"
+
+
+def missing_archives(name: str, official: OfficialDataset, data: Path) -> tuple[Archive, ...]:
+    """Return the archives of an official data set whose files are not in the data folder, packed or unpacked."""
+    if official.unpacked and find_official(name, official, data) is not None:
+        return ()
+    place = _official_place(name, official, data)
+    paths = ((archive, place / archive.file) for archive in official.archives)
+    return tuple(archive for archive, path in paths if not path.is_file() and not path.with_suffix("").is_file())
+
+
+def _official_place(name: str, official: OfficialDataset, data: Path) -> Path:
+    """Return where an official data set's files are, or belong where none are here."""
+    return find_official(name, official, data) or data / name
+
+
+def decode_official(name: str, official: OfficialDataset, found: Path) -> Decoded:
+    """Decode an official data set and check that it is complete."""
+    decoded = official.read(found)
+    expected, actual = asdict(official.facts), asdict(decoded.facts)
+    for field, count in expected.items():
+        if actual[field] != count:
+            raise InvalidInput(
+                f"{found} holds {actual[field]} {field.replace('_', ' ')} of {name} instead of {count}: "
+                "it is incomplete; fetch or unpack the official archive again."
+            )
+    return decoded
+
+
+def describe_official(official: OfficialDataset, found: Path) -> dict[str, Any]:
+    """Return what dataset.json says of an official data set beside its facts."""
+    normalisation = None if official.normalisation is None else asdict(official.normalisation)
+    return {"normalisation": normalisation, "source": {"official": str(found)}}
+
+
+def _prepare_official(
+    name: str, official: OfficialDataset, data: Path, place: Path | None, on_progress: Progress | None
+) -> dict[str, Any]:
+    found = find_official(name, official, data) if place is None else official.find(place)
+    if found is None and place is None:
+        raise InvalidInput(f"the files of {name} are not in {data}: {how_to_get(name, official, data)}.")
+    if found is None:
+        files = " or ".join(filter(None, (official.archives[0].file, official.unpacked)))
+        raise InvalidInput(
+            f"{name} is the name of an official data set, and {place} holds no {files}: "
+            "give its official files, or choose another name for your own."
+        )
+    decoded = decode_official(name, official, found)
+    return write_prepared(data / name, decoded, describe_official(official, found), on_progress)
+
+
+def _prepare_own(
+    name: str, data: Path, source: Path, options: ImageOptions, on_progress: Progress | None
+) -> dict[str, Any]:
+    decoded = read_image_folder(source, options)
+    held_out = {} if (source / "test").is_dir() else {"test_share": options.test_share or TEST_SHARE}
+    stated = {"images": str(source), "size": options.size, "seed": options.seed, **held_out}
+    return write_prepared(data / name, decoded, {"normalisation": None, "source": stated}, on_progress)
+
+
+def _refuse_name(name: str, official: Mapping[str, OfficialDataset]) -> None:
+    if name in EMBEDDED:
+        raise InvalidInput(f"{name} is embedded and needs no preparing: choose another name for your own data.")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
+        raise InvalidInput(
+            f"{name!r} is no name for a data set: "
+            "use up to 64 letters, digits, '-', '_' and '.', with a letter or digit first."
+        )
+    taken = {known for known in (*EMBEDDED, *official) if name != known and _plain(name) == _plain(known)}
+    if taken:
+        raise InvalidInput(f"{name!r} looks like the known data set {min(taken)}: take that name or another one.")
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())

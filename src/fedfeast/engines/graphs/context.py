@@ -1,0 +1,143 @@
+"""What all lanes of an engine share: the method, the precision, and a blueprint of every architecture seen."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+from fedfeast.engines.graphs.blueprint import (
+    Blueprint,
+    active_positions,
+    chunk_of,
+    make_blueprint,
+    passive_positions,
+)
+from fedfeast.engines.graphs.gradient_plan import GradientPlan, plan_gradients, plan_whole_gradients
+from fedfeast.engines.graphs.plain_vectors import PlainVectors, Vectors
+from fedfeast.engines.graphs.streams import current_stream
+from fedfeast.federation import Assignment, LocalSgd, Method
+from fedfeast.networks import ElasticResNet
+
+Shapes = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Precision:
+    """The types of weights and their gradients, and of activations and theirs."""
+
+    weights: torch.dtype = torch.float32
+    activations: torch.dtype = torch.bfloat16
+
+
+@dataclass(eq=False)
+class GraphContext:
+    """Blueprints and indices, made when first needed and kept."""
+
+    method: Method
+    sgd: LocalSgd
+    precision: Precision
+    device: torch.device
+    image_shape: tuple[int, int, int, int]  # (batch, channels, height, width)
+    fused: bool  # whether there are fused kernels for this precision and device
+    output_shapes: dict[Hashable, Shapes] = field(default_factory=dict)  # of architectures that ran once
+    setup_seconds: float = 0.0
+    num_graphs: int = 0
+
+    @property
+    def fused_layers(self) -> bool:
+        """Whether passes run through fused kernels; they know the elastic network's blocks alone."""
+        return self.fused and isinstance(self.method.network, ElasticResNet)
+
+    @cached_property
+    def vectors(self) -> Vectors:
+        """How flat vectors are worked on."""
+        if not self.fused:
+            return PlainVectors()
+        from fedfeast.engines.graphs.kernels.vectors import TritonVectors
+
+        return TritonVectors(self.chunk)
+
+    @cached_property
+    def chunk(self) -> int:
+        """How many neighbouring positions an index entry stands for."""
+        network = self.method.network
+        return chunk_of(network.layout, [network.shapes(one) for one in self.architectures]) if self.fused else 1
+
+    @cached_property
+    def compact_size(self) -> int:
+        """The longest compact vector of any architecture served."""
+        return max(self.blueprint(architecture).index.numel() * self.chunk for architecture in self.architectures)
+
+    @cached_property
+    def gradient_size(self) -> int:
+        """The longest gradient buffer of any architecture served."""
+        return max(self.blueprint(architecture).plan.size for architecture in self.architectures)
+
+    @property
+    def largest(self) -> Hashable:
+        """The architecture with the most multiply-accumulates."""
+        return max(self.architectures, key=self.method.network.macs)
+
+    def blueprint(self, architecture: Hashable) -> Blueprint:
+        """Return the blueprint of an architecture."""
+        if architecture not in self._blueprints:
+            plan = self._plan(architecture)
+            network = self.method.network
+            self._blueprints[architecture] = make_blueprint(network, architecture, plan, self.chunk, self.device)
+            current_stream(self.device).finish()  # other streams will read it without asking
+        return self._blueprints[architecture]
+
+    def positions(self, assignment: Assignment) -> tuple[Tensor, Tensor]:
+        """Return the positions that a client trains, and those that it received but that only decay."""
+        slice_map = assignment.slice_map if assignment.slice_map.is_leading else None
+        # By shape: a method may make a new map for every client and round.
+        key = (assignment.architectures, tuple(slice_map.layout.shapes.items()) if slice_map else None)
+        if key not in self._positions:
+            network, architectures = self.method.network, assignment.architectures
+            active = active_positions(network, architectures, self.chunk, self.device)
+            passive = passive_positions(slice_map, active, self.chunk) if slice_map else active[:0]
+            current_stream(self.device).finish()
+            self._positions[key] = (active, passive)
+        return self._positions[key]
+
+    def forget_strangers(self) -> None:
+        """Let go of architectures that training does not come back to; no pass may be under way."""
+        known = set(self.architectures)
+        for kept in (self._blueprints, self.output_shapes):
+            for architecture in kept.keys() - known:
+                del kept[architecture]
+        for key in [key for key in self._positions if not known.issuperset(key[0])]:
+            del self._positions[key]
+
+    def _plan(self, architecture: Hashable) -> GradientPlan:
+        if self.fused_layers:
+            return plan_gradients(self.method.network, architecture, self.image_shape)
+        return plan_whole_gradients(self.method.network, architecture)
+
+    @cached_property
+    def architectures(self) -> Sequence[Hashable]:
+        """Every architecture that training comes back to."""
+        return self.method.trained_architectures()
+
+    @cached_property
+    def _blueprints(self) -> dict[Hashable, Blueprint]:
+        return {}
+
+    @cached_property
+    def _positions(self) -> dict[tuple[tuple[Hashable, ...], Hashable], tuple[Tensor, Tensor]]:
+        return {}
+
+
+def can_fuse(precision: Precision, device: torch.device) -> bool:
+    """Return whether the fused kernels serve this precision and device; double precision stays plain."""
+    return precision.weights == torch.float32 and has_fused_kernels(device)
+
+
+def has_fused_kernels(device: torch.device) -> bool:
+    """Return whether the fused kernels run on a device: CUDA from compute capability 8.0, with Triton."""
+    if device.type != "cuda" or find_spec("triton") is None:
+        return False
+    return torch.cuda.get_device_capability(device) >= (8, 0)

@@ -1,0 +1,1 @@
+"""From clients' replies to the next global vector: checks, rules, privacy."""

@@ -1,0 +1,41 @@
+"""Position-wise weighted aggregation of unequal slices (Sec. 3.3, Eq. 7)."""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fedfeast.routing import SliceMap
+
+
+class Answers(Protocol):
+    """What a cohort answered, to be merged into the global vector."""
+
+    def merged_with(self, previous: Tensor) -> Tensor:
+        """Return the merged value where somebody answered, else the previous value bit for bit."""
+        ...
+
+
+class Accumulator:
+    """A running weighted sum per position in float64; clients are added one by one and then forgotten."""
+
+    def __init__(self, size: int, device: torch.device | str = "cpu") -> None:
+        self.totals = torch.zeros((2, size), dtype=torch.float64, device=device)  # of shares of a cohort, these add up
+        self.sums, self.weights = self.totals
+
+    def add(self, slice_map: SliceMap, local: Tensor, weight: float, counted: Tensor | None = None) -> None:
+        """Add one client's returned values n_i * theta_i[u] and its weight n_i at every position it was sent.
+
+        Where ``counted``, of the client's layout, is false the client has no say.
+        """
+        if counted is None:
+            slice_map.add_(self.sums, local, weight)
+            slice_map.increment_(self.weights, weight)
+        else:
+            slice_map.add_(self.sums, torch.where(counted, local, 0), weight)
+            slice_map.add_(self.weights, counted, weight)
+
+    def merged_with(self, previous: Tensor) -> Tensor:
+        """Return the weighted mean where somebody answered, else the previous value bit for bit."""
+        averaged = (self.sums / self.weights).to(previous.dtype)
+        return torch.where(self.weights > 0, averaged, previous)

@@ -1,0 +1,47 @@
+"""How the replies of a round are made, checked and merged; by default they are added up as they are."""
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from fedfeast.federation.aggregation.adversary import Adversary
+from fedfeast.federation.aggregation.aggregator import Aggregator
+from fedfeast.federation.aggregation.privacy import Privacy, privatise
+from fedfeast.federation.aggregation.refusals import NormHistory
+from fedfeast.federation.aggregation.robust import Aggregation
+from fedfeast.federation.records import Assignment
+from fedfeast.randomness import named_generator
+
+
+@dataclass(frozen=True)
+class UpdatePolicy:
+    """What a run does to replies; the history is the one part that changes from round to round."""
+
+    aggregation: Aggregation = field(default_factory=Aggregation)
+    privacy: Privacy | None = None
+    adversary: Adversary | None = None
+    seed: int = 0  # of the noise
+    history: NormHistory = field(default_factory=NormHistory)
+    cohort_size: int | None = None  # of the whole cohort, where this is a share of it
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether replies are neither changed, checked nor weighed against each other."""
+        plain_merge = self.aggregation.rule == "mean" and self.aggregation.refuse_multiple is None
+        return plain_merge and self.privacy is None and self.adversary is None
+
+    def reply(self, assignment: Assignment, round_index: int, sent: Tensor, returned: Tensor) -> Tensor:
+        """Return what a simulated client sends back, given what it trained."""
+        client = assignment.client.index
+        if self.adversary is not None and client in self.adversary.clients:
+            return self.adversary.attack(sent, returned)
+        if self.privacy is None:
+            return returned
+        generator = named_generator(self.seed, "round", round_index, "client", client, "noise")
+        slices = assignment.slice_map
+        return slices.unpack(privatise(slices.pack(sent), slices.pack(returned), self.privacy, generator))
+
+    def aggregator(self, flat: Tensor, expected: int, checked: bool = False) -> Aggregator:
+        """Return what takes the replies of a round; checked, whatever the rule, where they come from elsewhere."""
+        checked = checked or not self.is_plain
+        return Aggregator(flat, self.aggregation, self.history, self.cohort_size or expected, checked)

@@ -1,0 +1,59 @@
+"""Messages under way over Flower's Grid: sent one by one, answers taken one by one, so that memory holds one."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+
+@dataclass(frozen=True)
+class PendingMessage:
+    """A message that was sent and not yet answered."""
+
+    message_id: str
+    node_id: int
+    kind: str  # query or train
+    round_index: int
+    expires: float  # by time.monotonic(); no answer is taken afterwards
+
+
+class Transport:
+    """Sends messages to nodes and hands out their answers as they arrive, late ones too."""
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+        self._waiting: dict[str, PendingMessage] = {}
+
+    def nodes(self) -> set[int]:
+        """Return the nodes that are connected."""
+        return set(self._grid.get_node_ids())
+
+    def send(
+        self, node_id: int, kind: str, round_index: int, content: RecordDict, patience: float
+    ) -> PendingMessage | None:
+        """Send one message that may be answered for so many seconds; None where it could not be delivered."""
+        message = Message(content, node_id, kind, ttl=patience, group_id=str(round_index + 1))
+        ids = list(self._grid.push_messages([message]))
+        if not ids or not ids[0]:
+            return None
+        pending = PendingMessage(ids[0], node_id, kind, round_index, time.monotonic() + patience)
+        self._waiting[pending.message_id] = pending
+        return pending
+
+    def arrivals(self) -> Iterator[tuple[PendingMessage, Message]]:
+        """Yield every answer that is there; what has expired is given up."""
+        for pending in list(self._waiting.values()):
+            # One message a request: several would be held in memory at once.
+            for reply in self._grid.pull_messages([pending.message_id]):
+                del self._waiting[pending.message_id]
+                yield pending, reply
+                break
+            else:
+                if time.monotonic() > pending.expires:
+                    del self._waiting[pending.message_id]
+
+    def waiting(self, kind: str) -> list[PendingMessage]:
+        """Return the unanswered letters of a kind."""
+        return [pending for pending in self._waiting.values() if pending.kind == kind]

@@ -1,0 +1,34 @@
+"""Facts about this machine: processor, cores, device."""
+
+import os
+import platform
+from pathlib import Path
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def processor_name() -> str:
+    """Return the processor's name, or its kind where the system does not tell."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor() or platform.machine()
+
+
+def processor_and_cores() -> str:
+    """Return what a latency measured on this machine's processor belongs to."""
+    return f"{processor_name()}, {os.cpu_count()} cores"
+
+
+def device_name(kind: str) -> str:
+    """Return a CUDA device's own name; of another device its kind, e.g. cpu."""
+    if kind != "cuda":
+        return kind
+    import torch
+
+    return torch.cuda.get_device_name()

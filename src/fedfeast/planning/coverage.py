@@ -1,0 +1,60 @@
+"""Which part of the tensor a planned or realized federation reaches, and with how much data (Secs. 3.3 and 3.4)."""
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from fedfeast.data import count_steps
+from fedfeast.evaluation.exposure import Exposure, bound_coefficients, estimate_scales, measure_coverage
+from fedfeast.evaluation.slice_regions import cut_regions
+from fedfeast.federation import learning_rate
+from fedfeast.methods import Feast
+from fedfeast.planning.outline import Outline
+from fedfeast.randomness import named_generator
+
+COHORT_DRAWS = 2000
+
+
+def cover(built: Outline, num_examples: np.ndarray) -> dict[str, Any] | None:
+    """Return coverage by stage and block and the scales of Theorem 1; None for a method without slices to share."""
+    method, recipe = built.method, built.recipe
+    if not isinstance(method, Feast):
+        return None
+    training, budgets = recipe.training, built.population.budgets_macs
+    regions = cut_regions(method.network, method.cache)
+    exposure = Exposure.of(regions, method.cache, budgets, num_examples, method.rule)
+    shares = built.population.data_shares(recipe.population.gamma, recipe.population.cap_macs)
+    steps = [count_steps(int(np.ceil(n)), training.batch_size, training.local_epochs) for n in num_examples]
+    generator = named_generator(recipe.seed, "coverage")
+    scales = estimate_scales(exposure, steps, training.clients_per_round, COHORT_DRAWS, generator)
+    rates = [
+        learning_rate(training.learning_rate, training.schedule, index, training.rounds)
+        for index in range(training.rounds)
+    ]
+    bound = bound_coefficients(scales.psi_min, rates)
+    served = regions.num_parameters[exposure.served].sum()
+    received = regions.num_parameters[exposure.routed_sum(np.ones(len(budgets))) > 0].sum()
+    return {
+        "routed_parameters": int(received),
+        "activated_parameters": int(served),
+        "psi_min": scales.psi_min,
+        "psi_min_standard_error": float(scales.standard_errors[scales.least]),
+        "psi_max": scales.psi_max,
+        "cohort_draws": COHORT_DRAWS,
+        "bound": asdict(bound),
+        "parts": [
+            {
+                "stage": one.part.stage,
+                "block": one.part.block or 0,
+                "parameters": one.parameters,
+                "routed_parameters": one.routed_parameters,
+                "activated_parameters": one.activated_parameters,
+                "client_share": one.routed.clients,
+                "data_share": one.routed.examples,
+                "activated_data_share": one.activated.examples,
+                "target_share": one.routed.targets,
+            }
+            for one in measure_coverage(exposure, shares)
+        ],
+    }

@@ -1,0 +1,85 @@
+"""A federation without its data: method, population, and clients grouped by what they afford."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fedfeast.federation import Assignment, Client, Method
+from fedfeast.population import Population
+from fedfeast.randomness import named_generator
+from fedfeast.recipes.building import build_method, build_population, choose_participants
+from fedfeast.recipes.recipe import Recipe
+from fedfeast.variants import VariantCache
+
+
+@dataclass(frozen=True, eq=False)
+class BudgetGroup:
+    """The participating clients that afford the same variants: they are sent and train the same."""
+
+    assignments: tuple[Assignment, ...]  # of one of them; of a cohort of such clients where they may differ
+    clients: np.ndarray  # their positions in the population
+    affordable: int  # operating points
+
+    @property
+    def payload(self) -> float:
+        """The mean number of parameters sent one way."""
+        return float(np.mean([one.slice_map.payload for one in self.assignments]))
+
+    def expected_passes(self, method: Method) -> dict[Hashable, float]:
+        """Return how often a local step passes through each architecture on average."""
+        passes: dict[Hashable, float] = {}
+        for assignment in self.assignments:
+            for architecture, share in method.expected_passes(assignment).items():
+                passes[architecture] = passes.get(architecture, 0.0) + share / len(self.assignments)
+        return passes
+
+    def pass_macs(self, method: Method) -> float:
+        """Return the expected convolution MACs of one example's forward passes in a step."""
+        passes = self.expected_passes(method)
+        return sum(share * method.network.convolution_macs(one) for one, share in passes.items())
+
+
+@dataclass(frozen=True, eq=False)
+class Outline:
+    """The parts of a federation that need no data."""
+
+    recipe: Recipe
+    method: Method
+    cache: VariantCache
+    population: Population
+    participants: tuple[int, ...]  # the clients that may be sampled
+
+    @property
+    def rounds_per_client(self) -> float:
+        """The rounds a participating client is sampled in, on average."""
+        training, participants = self.recipe.training, len(self.participants)
+        return training.rounds * min(training.clients_per_round, participants) / participants
+
+    @cached_property
+    def groups(self) -> tuple[BudgetGroup, ...]:
+        """The participating clients by what they afford, least first."""
+        recipe, method, population = self.recipe, self.method, self.population
+        participants = np.array(self.participants)
+        served_macs = [point.macs for point in method.operating_points()]
+        affordable = np.searchsorted(served_macs, population.budgets_macs, "right")
+        flat = method.network.initial_weights(named_generator(recipe.seed, "weights"))
+        groups = []
+        for count in np.unique(affordable[participants]).tolist():
+            clients = participants[affordable[participants] == count]
+            budget = float(population.budgets_macs[clients].min())
+            alike = recipe.training.clients_per_round if method.plans_differ else 1
+            cohort = [Client(index, population.names[clients[0]], budget, num_examples=1) for index in range(alike)]
+            generator = named_generator(recipe.seed, "plan")
+            assignments, _ = method.plan_round(method.initial_state(), flat, cohort, 0, generator)
+            groups.append(BudgetGroup(tuple(assignments), clients, count))
+        return tuple(groups)
+
+
+def outline(recipe: Recipe) -> Outline:
+    """Build everything of a federation but its data."""
+    method, parts = build_method(recipe)
+    population = build_population(recipe.population, recipe.seed)
+    participants = choose_participants(recipe.population, population, method)
+    return Outline(recipe, method, parts.cache, population, participants)

@@ -1,0 +1,147 @@
+"""What a federation will send, compute and cover, before it starts and without its data on disk."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedfeast.data import OFFICIAL, load_dataset
+from fedfeast.planning.coverage import cover
+from fedfeast.planning.outline import BudgetGroup, Outline, outline
+from fedfeast.planning.timing import PassTimes, predict_time
+from fedfeast.population import Partition, Population
+from fedfeast.recipes.building import build_partition, build_server_split
+from fedfeast.recipes.recipe import Recipe, resolve_recipe
+from fedfeast.routing import count_traffic
+
+TRAINING_FACTOR = 3  # a forward and backward pass against a forward pass, the paper's proxy
+MOST_REALIZED_CLIENTS = 20_000  # beyond this only expected shards are planned
+
+
+def plan_recipe(
+    recipe: str | Path | Recipe, settings: Mapping[str, Any] | Sequence[str] = (), times: PassTimes | None = None
+) -> dict[str, Any]:
+    """Return the plan of a recipe as a tree of plain values; with measured pass times it predicts the duration."""
+    recipe = resolve_recipe(recipe, settings)
+    built = outline(recipe)
+    population, network, points = built.population, built.method.network, built.method.operating_points()
+    shares = population.data_shares(recipe.population.gamma, recipe.population.cap_macs)
+    labels = _client_labels(recipe)
+    expected = shares * len(labels)
+    partition = _realize(recipe, population, labels)
+    plan: dict[str, Any] = {
+        "recipe": recipe.name,
+        "method": recipe.method_name,
+        "gamma": recipe.population.gamma,
+        "rounds": recipe.training.rounds,
+        "supernet": {"parameters": network.layout.num_parameters},
+        "variants": {"count": len(points), "macs_min": points[0].macs, "macs_max": points[-1].macs},
+        "clients": {
+            "count": population.num_clients,
+            "participating": len(built.participants),
+            "per_round": min(recipe.training.clients_per_round, len(built.participants)),
+            "budget_macs": _distribution(population.budgets_macs),
+        },
+        "data": {
+            "client_examples": len(labels),
+            "expected_shard": _distribution(expected),
+            "realized": None if partition is None else partition.report(),
+        },
+        "levels": [_describe_group(group, built, expected) for group in built.groups],
+        "traffic": plan_traffic(built),
+        "compute": _plan_compute(built, expected, partition),
+    }
+    realized = expected if partition is None else partition.shards.sizes
+    plan["coverage"] = cover(built, np.asarray(realized, dtype=np.float64))
+    if times is not None:
+        plan["time"] = predict_time(built, expected, times)
+    return plan
+
+
+def _client_labels(recipe: Recipe) -> np.ndarray:
+    """Return the client pool's labels: an official data set's from its class counts, which need no files."""
+    facts = recipe.data.facts
+    if recipe.data.name in OFFICIAL:
+        labels = np.arange(facts.train_examples) % facts.classes
+        server_labels = np.arange(facts.server_examples) % facts.classes if facts.server_examples else None
+        return np.asarray(labels[build_server_split(recipe, labels, server_labels).clients])
+    labels = load_dataset(recipe.data.name, recipe.data.folder).train.labels.numpy()
+    return np.asarray(labels[build_server_split(recipe, labels).clients])
+
+
+def _realize(recipe: Recipe, population: Population, labels: np.ndarray) -> Partition | None:
+    """Draw the shards; None for a population too large to draw, or larger than the examples go round."""
+    num_clients = population.num_clients
+    if num_clients > MOST_REALIZED_CLIENTS or num_clients * recipe.partition.min_shard > len(labels):
+        return None
+    return build_partition(recipe, population, labels)
+
+
+def _distribution(values: np.ndarray) -> dict[str, float]:
+    """Return the quantiles of a client quantity: as readable for a million clients as for ten."""
+    quantiles = {"min": 0.0, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
+    numbers = {name: float(np.quantile(values, share)) for name, share in quantiles.items()}
+    return {**numbers, "mean": float(values.mean())}
+
+
+def _describe_group(group: BudgetGroup, built: Outline, expected: np.ndarray) -> dict[str, Any]:
+    budgets = built.population.budgets_macs[group.clients]
+    return {
+        "affordable_variants": group.affordable,
+        "largest_macs": max(built.method.served_macs(one) for one in group.assignments),
+        "clients": len(group.clients),
+        "budget_macs": [float(budgets.min()), float(budgets.max())],
+        "payload_parameters": group.payload,
+        "expected_examples": float(expected[group.clients].mean()),
+        "pass_macs": group.pass_macs(built.method),
+    }
+
+
+def plan_traffic(built: Outline) -> dict[str, Any]:
+    """Return what routing saves over all participating clients."""
+    payloads = np.concatenate([np.full(len(group.clients), group.payload) for group in built.groups])
+    traffic = count_traffic(payloads.tolist(), built.method.network.layout.num_parameters)
+    per_round = min(built.recipe.training.clients_per_round, len(built.participants))
+    round_bytes = 2 * 4 * traffic.mean_payload * per_round  # both ways, float32
+    return {
+        "mean_payload_parameters": traffic.mean_payload,
+        "reduction": traffic.reduction,
+        "per_client_reduction": {
+            "mean": traffic.per_client_mean,
+            "median": traffic.per_client_median,
+            "max": traffic.per_client_max,
+        },
+        "round_gigabytes": round_bytes / 1e9,
+        "total_gigabytes": round_bytes * built.recipe.training.rounds / 1e9,
+    }
+
+
+def plan_compute(recipe: Recipe) -> dict[str, float]:
+    """Return the training compute alone, from expected shards."""
+    built = outline(recipe)
+    shares = built.population.data_shares(recipe.population.gamma, recipe.population.cap_macs)
+    return _plan_compute(built, shares * len(_client_labels(recipe)), None)
+
+
+def _plan_compute(built: Outline, expected: np.ndarray, partition: Partition | None) -> dict[str, float]:
+    """Return training PMACs by the paper's proxy: 3 x convolution MACs, n_i visits a sampled round."""
+    numbers = {
+        "training_pmacs": _training_pmacs(built, expected),
+        "single_variant_pmacs": _training_pmacs(built, expected, largest_only=True),
+    }
+    if partition is not None:
+        sizes = partition.shards.sizes.astype(np.float64)
+        numbers["realized_training_pmacs"] = _training_pmacs(built, sizes)
+        numbers["realized_single_variant_pmacs"] = _training_pmacs(built, sizes, largest_only=True)
+    return numbers
+
+
+def _training_pmacs(built: Outline, num_examples: np.ndarray, largest_only: bool = False) -> float:
+    network, total = built.method.network, 0.0
+    for group in built.groups:
+        largest = max(network.convolution_macs(one.architectures[-1]) for one in group.assignments)
+        macs = largest if largest_only else group.pass_macs(built.method)
+        total += macs * float(num_examples[group.clients].sum())
+    visits = built.rounds_per_client * built.recipe.training.local_epochs
+    return TRAINING_FACTOR * visits * total / 1e15

@@ -1,0 +1,63 @@
+"""Build a cache for a recipe's own space."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedfeast.networks import ElasticResNet
+from fedfeast.randomness import named_generator
+from fedfeast.recipes.building import build_network
+from fedfeast.recipes.recipe import Recipe, resolve_recipe
+from fedfeast.variants import Variant, VariantCache, write_cache
+from fedfeast.variants.search import Found, dominated, repeated, search_cache
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """A searched cache: every target's winner, and which of them add nothing."""
+
+    network: ElasticResNet
+    found: tuple[Found, ...]
+    repeated: tuple[int, ...]  # positions whose network an earlier target has too
+    dominated: tuple[int, ...]  # positions that a cheaper network equals or beats in fitness
+
+    @property
+    def distinct(self) -> tuple[Found, ...]:
+        """The winners without repetitions, least MACs first."""
+        kept = {one.macs: one for one in reversed(self.found)}
+        return tuple(kept[macs] for macs in sorted(kept))
+
+    def write(self, path: Path) -> None:
+        """Write the distinct winners as a cache file."""
+        rows = self.distinct
+        cache = VariantCache.of([Variant.of(self.network, one.architecture) for one in rows])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        further = {
+            "fitness_score": [round(one.fitness, 3) for one in rows],
+            "effectiveness": [round(one.effectiveness, 5) for one in rows],
+            "entropy": [round(one.entropy, 3) for one in rows],
+            "target": [one.target_macs for one in rows],
+        }
+        write_cache(cache, self.network, path, further)
+
+
+def targets_of(recipe: Recipe) -> list[float]:
+    """Return the evenly spaced MAC targets of a recipe."""
+    section = recipe.variants
+    evenly = np.linspace(section.least_target_macs, section.greatest_target_macs, section.num_targets)
+    return [float(target) for target in evenly]
+
+
+def search_recipe(
+    recipe: str | Path | Recipe,
+    targets_macs: Sequence[float] | None = None,
+    on_target: Callable[[Found], None] | None = None,
+) -> SearchResult:
+    """Search the fittest network of the recipe's space within every target; the recipe's seed decides the draws."""
+    recipe = resolve_recipe(recipe)
+    network = build_network(recipe)
+    targets = list(targets_macs) if targets_macs is not None else targets_of(recipe)
+    found = search_cache(network.space, targets, named_generator(recipe.seed, "search"), on_target=on_target)
+    return SearchResult(network, found, tuple(repeated(found)), tuple(dominated(found)))

@@ -1,0 +1,98 @@
+"""Predicted training time from a few measured passes on this device."""
+
+import time
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedfeast.engines.devices import choose_device
+from fedfeast.machine import device_name
+from fedfeast.networks import Layout
+from fedfeast.networks.normalisation import by_batch
+from fedfeast.planning.outline import Outline
+from fedfeast.randomness import named_generator
+
+MEASURED_BATCH = 4  # examples; keeps the measurement short, the times are scaled to the recipe's batch
+MEASURED_SECONDS = 1.0  # per architecture; at least two passes, the fastest counts
+
+
+@dataclass(frozen=True)
+class PassTimes:
+    """Seconds of one training pass of MEASURED_BATCH examples, as a straight line in convolution MACs."""
+
+    device: str
+    threads: int
+    measured: tuple[tuple[int, float], ...]  # MACs, seconds
+    intercept: float  # seconds
+    slope: float  # seconds per MAC
+
+    def predict(self, macs: float, batch_size: int) -> float:
+        """Return the seconds of a pass of a whole batch."""
+        return self.intercept + self.slope * macs * batch_size / MEASURED_BATCH
+
+
+def time_passes(built: Outline) -> PassTimes:
+    """Measure the smallest, a middle and the largest network that somebody trains."""
+    network, device = built.method.network, choose_device(built.recipe.engine.device)
+    trained = list(dict.fromkeys(one for group in built.groups for one in group.expected_passes(built.method)))
+    trained.sort(key=network.convolution_macs)
+    chosen = [trained[position] for position in sorted({0, len(trained) // 2, len(trained) - 1})]
+    macs = [network.convolution_macs(one) for one in chosen]
+    seconds = _measure(built, chosen, device)
+    slope, intercept = np.polyfit(macs, seconds, 1) if len(chosen) > 1 else (seconds[0] / macs[0], 0.0)
+    return PassTimes(
+        device_name(device.type),
+        torch.get_num_threads(),
+        tuple(zip(macs, seconds, strict=True)),
+        max(float(intercept), 0.0),
+        max(float(slope), 0.0),
+    )
+
+
+def predict_time(built: Outline, expected_examples: np.ndarray, times: PassTimes) -> dict[str, Any]:
+    """Return the seconds of an average round and the hours of the whole training."""
+    training, network = built.recipe.training, built.method.network
+    per_round = 0.0
+    for group in built.groups:
+        passes = group.expected_passes(built.method)
+        step = sum(
+            share * times.predict(network.convolution_macs(one), training.batch_size) for one, share in passes.items()
+        )
+        steps = np.ceil(expected_examples[group.clients] / training.batch_size).sum()
+        per_round += training.local_epochs * step * float(steps) * built.rounds_per_client / training.rounds
+    return {
+        "device": times.device,
+        "threads": times.threads,
+        "measured_passes": [{"macs": macs, "seconds": seconds} for macs, seconds in times.measured],
+        "seconds_per_round": per_round,
+        "hours": per_round * training.rounds / 3600,
+    }
+
+
+def _measure(built: Outline, architectures: Sequence[Hashable], device: torch.device) -> list[float]:
+    network, facts = built.method.network, built.recipe.data.facts
+    shape = (MEASURED_BATCH, facts.channels, facts.side, facts.side)
+    images = torch.from_numpy(named_generator(0, "images").normal(size=shape)).to(device, torch.float32)
+    fastest = []
+    for architecture in architectures:
+        layout = Layout.of(network.shapes(architecture))
+        views = layout.views(torch.full((layout.size,), 0.01, device=device))
+        leaves = {name: view.detach().requires_grad_() for name, view in views.items()}
+        times: list[float] = []
+        while len(times) < 2 or sum(times) < MEASURED_SECONDS:
+            started = _clock(device)
+            outputs = network.forward(leaves, images, architecture, by_batch)
+            torch.autograd.grad(torch.stack([one.square().mean() for one in outputs]).sum(), list(leaves.values()))
+            times.append(_clock(device) - started)
+        fastest.append(min(times))
+    return fastest
+
+
+def _clock(device: torch.device) -> float:
+    """Return the time in seconds once the device has done all it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()

@@ -1,0 +1,106 @@
+"""A plan as tables for people."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from fedfeast.units import format_macs
+
+Plan = Mapping[str, Any]
+
+
+def print_plans(plans: Sequence[Plan], console: Console) -> None:
+    """Print plans side by side and, for a single one, who is sent what and which part is reached."""
+    first = plans[0]
+    table = Table(title=f"plan of {escape(first['recipe'])}: {first['method']}, {first['rounds']} rounds")
+    table.add_column("")
+    for plan in plans:
+        table.add_column(f"gamma {plan['gamma']:g}", justify="right")
+    columns = [_lines(plan) for plan in plans]
+    for name in columns[0]:
+        table.add_row(name, *(column[name] for column in columns))
+    console.print(table)
+    if len(plans) == 1:
+        console.print(_levels(first))
+        if first["coverage"] is not None:
+            console.print(_coverage(first["coverage"]))
+
+
+def _lines(plan: Plan) -> dict[str, str]:
+    clients, data, traffic, compute = plan["clients"], plan["data"], plan["traffic"], plan["compute"]
+    budgets, shards, reduction = clients["budget_macs"], data["expected_shard"], traffic["per_client_reduction"]
+    lines = {
+        "supernet parameters": f"{plan['supernet']['parameters']:,}",
+        "variants": f"{plan['variants']['count']}, {format_macs(plan['variants']['macs_min'])} to "
+        f"{format_macs(plan['variants']['macs_max'])} MACs",
+        "clients (training, a round)": f"{clients['count']:,} ({clients['participating']:,}, {clients['per_round']})",
+        "budgets: least, median, greatest": " / ".join(format_macs(budgets[key]) for key in ("min", "median", "max")),
+        "expected shard: least, median, most": " / ".join(f"{shards[key]:.4g}" for key in ("min", "median", "max")),
+        "realized shard: least, median, most": _realized(data["realized"]),
+        "mean payload (parameters)": f"{traffic['mean_payload_parameters']:,.0f}",
+        "traffic saved": f"{traffic['reduction']:.2f}x",
+        "per client: mean, median, most": " / ".join(f"{reduction[key]:.2f}x" for key in ("mean", "median", "max")),
+        "GB a round and in all, both ways": f"{traffic['round_gigabytes']:.3g}, {traffic['total_gigabytes']:.4g}",
+        "training compute (PMACs)": f"{compute['training_pmacs']:.4g}",
+        "with the largest variant alone": f"{compute['single_variant_pmacs']:.4g}",
+    }
+    if "realized_training_pmacs" in compute:
+        lines["training compute, realized shards"] = f"{compute['realized_training_pmacs']:.4g}"
+    if plan["coverage"] is not None:
+        lines["psi_min, psi_max (local steps a round)"] = (
+            f"{plan['coverage']['psi_min']:.3g}, {plan['coverage']['psi_max']:.3g}"
+        )
+    if "time" in plan:
+        lines["predicted time on this device, eager engine"] = (
+            f"{plan['time']['seconds_per_round']:.3g} s a round, {plan['time']['hours']:.3g} h in all"
+        )
+    return lines
+
+
+def _realized(report: Mapping[str, float] | None) -> str:
+    if report is None:
+        return "not drawn: too many clients"
+    return " / ".join(f"{report[key]:.4g}" for key in ("smallest_shard", "median_shard", "largest_shard"))
+
+
+def _levels(plan: Plan) -> Table:
+    table = Table(title="who is sent what")
+    for heading in ("budget", "clients", "variants", "largest", "payload", "examples", "MACs a step and example"):
+        table.add_column(heading, justify="right")
+    for level in plan["levels"]:
+        least, greatest = map(format_macs, level["budget_macs"])
+        table.add_row(
+            least if least == greatest else f"{least} to {greatest}",
+            f"{level['clients']:,}",
+            str(level["affordable_variants"]),
+            format_macs(level["largest_macs"]),
+            f"{level['payload_parameters']:,}",
+            f"{level['expected_examples']:.4g}",
+            format_macs(level["pass_macs"]),
+        )
+    return table
+
+
+def _coverage(coverage: Mapping[str, Any]) -> Table:
+    table = Table(title="coverage by stage")
+    for heading in ("stage", "parameters", "routed", "trained", "clients that receive it", "data that reach it"):
+        table.add_column(heading, justify="left" if heading == "stage" else "right")
+    for stage in dict.fromkeys(part["stage"] for part in coverage["parts"]):
+        parts = [part for part in coverage["parts"] if part["stage"] == stage]
+        size = sum(part["parameters"] for part in parts)
+        means = {
+            name: sum(part["parameters"] * part[name] for part in parts) / size
+            for name in ("client_share", "data_share")
+        }
+        table.add_row(
+            stage,
+            f"{size:,}",
+            f"{sum(part['routed_parameters'] for part in parts):,}",
+            f"{sum(part['activated_parameters'] for part in parts):,}",
+            f"{100 * means['client_share']:.1f} %",
+            f"{100 * means['data_share']:.1f} %",
+        )
+    return table

@@ -1,0 +1,176 @@
+"""One self-contained HTML page about one or several runs, and its pictures as files."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedfeast.errors import InvalidInput
+from fedfeast.planning.coverage import cover
+from fedfeast.planning.outline import outline
+from fedfeast.presentation.charts import clients_charts, coverage_charts, curve_charts, history_charts
+from fedfeast.presentation.pages import Pictures, write_page
+from fedfeast.presentation.pictures import clients_figure, coverage_figure, curve_figure, history_figure, label_of
+from fedfeast.presentation.tables import policy_facts
+from fedfeast.runs import Run
+from fedfeast.units import format_macs
+
+
+def write_report(runs: Sequence[Run], path: Path | str) -> list[Path]:
+    """Write the page and, in a folder beside it, every picture as SVG and PNG; return all files."""
+    path = Path(path)
+    for run in runs:
+        if not run.folder.has_finished_rounds():
+            raise InvalidInput(f"{run.folder.path} has no finished round yet: {run.folder.how_to_go_on()}.")
+    pictures = Pictures(path.with_name(f"{path.stem}-pictures"))
+    data_sets = sorted({run.recipe.data.name for run in runs})
+    content = {
+        "title": " and ".join(run.folder.path.name for run in runs) if len(runs) < 4 else f"{len(runs)} runs",
+        "lead": "Federated training of one elastic network: accuracy at every cost, and what each client gets.",
+        "notes": _notes(runs, data_sets),
+        "comparison": _comparison(runs) if len(runs) > 1 else [],
+        "shared_figures": [_curves(runs, name, pictures, len(data_sets) > 1) for name in data_sets]
+        + [
+            pictures.add(
+                "Training",
+                "history",
+                history_figure(runs),
+                history_charts(runs),
+                "Mean training loss by role, and validation score.",
+            )
+        ],
+        "runs": [_describe(run, pictures) for run in runs],
+    }
+    content["shared_figures"] = [figure for figure in content["shared_figures"] if figure]
+    write_page("report.html.j2", content, path)
+    return [path, *pictures.files]
+
+
+def _notes(runs: Sequence[Run], data_sets: Sequence[str]) -> list[str]:
+    notes = []
+    if len(data_sets) > 1:
+        notes.append(
+            f"These runs are on different data sets ({', '.join(data_sets)}): their accuracies cannot be compared, "
+            "so each data set has a curve of its own and no clients are counted against each other."
+        )
+    unfinished = [run.folder.path.name for run in runs if not run.folder.has_summary()]
+    if unfinished:
+        notes.append(f"Still without a test curve: {', '.join(unfinished)}.")
+    return notes
+
+
+def _curves(runs: Sequence[Run], data: str, pictures: Pictures, several: bool) -> dict[str, Any] | None:
+    measured = [run for run in runs if run.recipe.data.name == data and run.folder.has_summary()]
+    if not measured:
+        return None
+    caption = (
+        "Test accuracy of every operating point over its inference cost; below, how many clients have which budget."
+    )
+    heading, name = (f"Accuracy and cost on {data}", f"curve-{data}") if several else ("Accuracy and cost", "curve")
+    return pictures.add(heading, name, curve_figure(measured), curve_charts(measured), caption)
+
+
+def _comparison(runs: Sequence[Run]) -> list[list[str]]:
+    rows = []
+    for run in runs:
+        finished = run.folder.has_summary()
+        summary: dict[str, Any] = run.summary if finished else {}
+        rows.append(
+            [
+                run.folder.path.name,
+                run.recipe.data.name,
+                run.recipe.method_name,
+                str(len(run.folder.metrics())),
+                f"{100 * summary['population_score']:.2f} %" if finished else "-",
+                f"{100 * summary['served_share']:.0f} %" if finished else "-",
+                f"{summary['traffic']['reduction']:.2f}x less" if finished else "-",
+                f"{summary['training_seconds']:.0f} s" if finished else "-",
+                _wins(run, runs[0]),
+            ]
+        )
+    return rows
+
+
+def _wins(run: Run, first: Run) -> str:
+    if run is first or not (run.folder.has_summary() and first.folder.has_summary()):
+        return "-"
+    try:
+        wins = run.client_wins(first)
+    except InvalidInput:
+        return "other clients or data"
+    return f"{wins.wins} / {wins.ties} / {wins.losses}"
+
+
+def _describe(run: Run, pictures: Pictures) -> dict[str, Any]:
+    name = run.folder.path.name
+    figures = [
+        pictures.add(
+            "Clients",
+            f"{name}-clients",
+            clients_figure(run),
+            clients_charts(run),
+            "Each client's share of the examples over its budget.",
+        )
+    ]
+    examples = np.array([float(row["num_examples"]) for row in run.folder.clients()])
+    coverage = cover(outline(run.recipe), examples)
+    if coverage is not None:
+        caption = (
+            "Share of all client data held by clients that receive a part of the tensor, by stage and block. "
+            f"{coverage['activated_parameters']:,} of {coverage['routed_parameters']:,} routed parameters are trained "
+            f"by some variant; psi_min = {coverage['psi_min']:.3g} local steps a round (Theorem 1)."
+        )
+        parts = coverage["parts"]
+        drawn = coverage_figure(parts), coverage_charts(parts)
+        figures.append(pictures.add("Coverage", f"{name}-coverage", *drawn, caption))
+    return {
+        "name": label_of(run),
+        "tiles": _tiles(run),
+        "figures": figures,
+        "points": _points(run) if run.folder.has_summary() else [],
+        "environment": _environment(run),
+        "recipe": run.recipe.to_toml(),
+    }
+
+
+def _tiles(run: Run) -> list[dict[str, str]]:
+    rows = run.folder.metrics()
+    tiles = [("rounds", f"{len(rows)} of {run.recipe.training.rounds}")]
+    sent = sum(row["payload_parameters"] for row in rows)
+    tiles.append(("parameters sent, both ways", format_macs(2 * sent)))
+    tiles.append(("training time", f"{sum(row['seconds'] for row in rows):.0f} s"))
+    if run.folder.has_summary():
+        summary = run.summary
+        tiles = [
+            ("population score", f"{100 * summary['population_score']:.2f} %"),
+            ("clients served", f"{100 * summary['served_share']:.0f} % of {summary['clients']}"),
+            ("less traffic than the whole network", f"{summary['traffic']['reduction']:.2f}x"),
+            ("best validated round", str(summary["best_round"])),
+            *tiles,
+        ]
+        tiles += policy_facts(summary)
+    return [{"label": label, "value": value} for label, value in tiles]
+
+
+def _points(run: Run) -> list[list[str]]:
+    curve = run.curve
+    served = np.searchsorted([point.macs for point in curve.points], run.folder.budgets_macs(), side="right")
+    return [
+        [
+            format_macs(point.macs),
+            f"{point.parameters:,}",
+            f"{100 * point.accuracy:.2f} %",
+            str(int((served == position).sum())),
+        ]
+        for position, point in enumerate(curve.points, start=1)
+    ]
+
+
+def _environment(run: Run) -> str:
+    about = run.folder.environment()
+    libraries = ", ".join(f"{name} {number}" for name, number in about["libraries"].items())
+    return (
+        f"fedfeast {about['fedfeast']}, Python {about['python']}, {libraries}; "
+        f"{about['processor']}, {about['cores']} cores, {about['threads']} threads, device {about['device']}."
+    )

@@ -1,0 +1,237 @@
+"""A recipe: every setting of a run as one validated tree, written in TOML."""
+
+import json
+import logging
+import tomllib
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, SerializeAsAny, ValidationError
+
+from fedfeast.data import DatasetFacts
+from fedfeast.errors import InvalidInput
+from fedfeast.recipes.sections import (
+    AdversarySection,
+    AggregationSection,
+    AugmentationSection,
+    CheckpointSection,
+    DataSection,
+    EngineSection,
+    EvaluationSection,
+    FleetSection,
+    NetworkSection,
+    PartitionSection,
+    PopulationSection,
+    PrivacySection,
+    ResNetSection,
+    Section,
+    TrainingSection,
+    VariantsSection,
+    method_section,
+)
+
+# Sections that had another name in an earlier release.
+FORMER_SECTIONS = {"hostile": "adversary"}
+
+
+class Recipe(Section):
+    """Everything that decides a run's result."""
+
+    name: str
+    seed: int = Field(0, ge=0)
+    data: DataSection
+    population: PopulationSection = PopulationSection()
+    partition: PartitionSection = PartitionSection(alpha_eff=0.45)
+    network: NetworkSection = NetworkSection()
+    resnet: ResNetSection = ResNetSection()
+    variants: VariantsSection = VariantsSection()
+    method: SerializeAsAny[Section] = method_section("feast")()
+    training: TrainingSection = TrainingSection()
+    augmentation: AugmentationSection = AugmentationSection()
+    aggregation: AggregationSection = AggregationSection()
+    privacy: PrivacySection = PrivacySection()
+    adversary: AdversarySection = AdversarySection()
+    evaluation: EvaluationSection = EvaluationSection()
+    checkpoint: CheckpointSection = CheckpointSection()
+    engine: EngineSection = EngineSection()
+    fleet: FleetSection = FleetSection()
+
+    @property
+    def method_name(self) -> str:
+        """The method's name, as find_method knows it."""
+        return str(self.method.model_dump()["name"])
+
+    def settings(self) -> dict[str, Any]:
+        """Return every set field by its dotted name."""
+        return _flatten(self.model_dump(mode="json", exclude_none=True))
+
+    def to_toml(self) -> str:
+        """Return the recipe as TOML that load_recipe reads."""
+        top: list[str] = []
+        tables: list[str] = []
+        for key, value in self.model_dump(mode="json", exclude_none=True).items():
+            if isinstance(value, dict):
+                tables += ["", f"[{key}]", *(f"{name} = {_toml(inner)}" for name, inner in value.items())]
+            else:
+                top.append(f"{key} = {_toml(value)}")
+        return "\n".join([*top, *tables]) + "\n"
+
+
+def packaged_recipes() -> tuple[str, ...]:
+    """Return the names of the recipes that ship with the package."""
+    files = resources.files("fedfeast.recipes").iterdir()
+    return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
+
+
+def load_recipe(
+    name_or_path: str,
+    settings: Mapping[str, Any] | Sequence[str] = (),
+    kept_facts: DatasetFacts | None = None,
+    tell: bool = True,
+) -> Recipe:
+    """Load a shipped recipe by name or a TOML file by path, with settings like ``training.rounds=5`` on top.
+
+    Facts that an existing run kept stand for missing data; ``tell`` says what former names are called now.
+    """
+    if name_or_path in packaged_recipes():
+        text = resources.files("fedfeast.recipes").joinpath(f"{name_or_path}.toml").read_text()
+    elif Path(name_or_path).is_file():
+        text = Path(name_or_path).read_text(errors="replace")
+    else:
+        raise InvalidInput(
+            f"unknown recipe {name_or_path!r}{_suggest(name_or_path, packaged_recipes())}: give a TOML file's path "
+            f"or one of {', '.join(packaged_recipes())}."
+        )
+    return parse_recipe(text, name_or_path, settings, kept_facts, tell)
+
+
+def resolve_recipe(recipe: "str | Path | Recipe", settings: Mapping[str, Any] | Sequence[str] = ()) -> Recipe:
+    """Return a recipe, given as it is or by name or path, with settings on top."""
+    if isinstance(recipe, Recipe):
+        return parse_recipe(recipe.to_toml(), recipe.name, settings) if settings else recipe
+    return load_recipe(str(recipe), settings)
+
+
+def parse_recipe(
+    text: str,
+    source: str,
+    settings: Mapping[str, Any] | Sequence[str] = (),
+    kept_facts: DatasetFacts | None = None,
+    tell: bool = True,
+) -> Recipe:
+    """Parse and validate a recipe's TOML text; source names it in messages, kept facts stand for missing data."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInput(f"recipe {source} is no valid TOML: {error}.") from error
+    pairs = settings.items() if isinstance(settings, Mapping) else map(parse_setting, settings)
+    for former in FORMER_SECTIONS.keys() & table.keys():
+        _set(table, former, table.pop(former), tell)
+    for dotted, value in pairs:
+        _set(table, dotted, value)
+    try:
+        method = table.get("method", {"name": "feast"})
+        if isinstance(method, dict):
+            table["method"] = _validate_method(method)
+        return Recipe.model_validate(table, context=kept_facts)
+    except ValidationError as error:
+        raise InvalidInput(f"recipe {source}: {_explain(error)}") from error
+
+
+def _validate_method(table: dict[str, Any]) -> Section:
+    name = table.get("name")
+    section = method_section(str(name))
+    try:
+        return section.model_validate(table)
+    except ValidationError as error:
+        raise InvalidInput(_explain(error, "method", section)) from error
+
+
+def parse_setting(setting: str) -> tuple[str, Any]:
+    """Split ``a.b=c``; the value is read as TOML, and as plain text where it is none."""
+    dotted, equals, text = setting.partition("=")
+    if not equals or not dotted.strip():
+        raise InvalidInput(f"--set {setting!r} is no setting: write it as section.key=value.")
+    try:
+        return dotted.strip(), tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return dotted.strip(), text.strip()
+
+
+def _set(table: dict[str, Any], dotted: str, value: Any, tell: bool = True) -> None:
+    first, *_ = names = dotted.split(".")
+    if first in FORMER_SECTIONS:
+        names[0] = FORMER_SECTIONS[first]
+        if tell:
+            logging.getLogger("fedfeast").warning(
+                "[%s] is now called [%s]; the former name still works", first, names[0]
+            )
+    *sections, key = names
+    for section in sections:
+        table = table.setdefault(section, {})
+        if not isinstance(table, dict):
+            raise InvalidInput(f"setting {dotted!r}: {section} is a value, not a section.")
+    table[key] = None if value == "none" else value  # TOML has no null; none unsets an optional field
+
+
+def _explain(error: ValidationError, prefix: str = "", model: type[Section] | None = None) -> str:
+    """Say in one sentence what is wrong with the first offending field."""
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"]]
+    dotted = ".".join(filter(None, [prefix, *path]))
+    if first["type"] == "extra_forbidden":
+        return f"unknown key {dotted!r}{_suggest_key(path, prefix, model or Recipe)}."
+    if first["type"] == "missing":
+        return f"{dotted} is missing: add it."
+    if first["type"] == "value_error":
+        return str(first["ctx"]["error"])
+    message = str(first["msg"])
+    return f"{dotted} = {first['input']!r}: {message[0].lower()}{message[1:]}."
+
+
+def _suggest_key(path: Sequence[str], prefix: str, model: type[Section]) -> str:
+    """Suggest the nearest key in the same section, else the same key in another one."""
+    for part in path[:-1]:
+        inner = model.model_fields[part].annotation
+        model = inner if isinstance(inner, type) and issubclass(inner, Section) else model
+    nearest = get_close_matches(path[-1], model.model_fields, n=1)
+    if nearest:
+        return f": did you mean {'.'.join(filter(None, [prefix, *path[:-1], nearest[0]]))!r}?"
+    elsewhere = [
+        f"{section}.{path[-1]}"
+        for section, field in Recipe.model_fields.items()
+        if isinstance(field.annotation, type)
+        and issubclass(field.annotation, Section)
+        and path[-1] in field.annotation.model_fields
+    ]
+    if elsewhere:
+        return f": did you mean {elsewhere[0]!r}?"
+    return f": the keys here are {', '.join(model.model_fields)}"
+
+
+def _suggest(word: str, words: Sequence[str] | Mapping[str, Any]) -> str:
+    nearest = get_close_matches(word, list(words), n=1)
+    return f" (did you mean {nearest[0]!r}?)" if nearest else ""
+
+
+def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            flat |= _flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)  # JSON's escapes are TOML's too
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return repr(value)

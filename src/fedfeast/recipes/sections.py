@@ -1,0 +1,233 @@
+"""The sections of a recipe: unknown keys, wrong types and values out of range are errors."""
+
+from dataclasses import MISSING, fields
+from functools import cache
+from typing import Annotated, Any, Literal, Self, get_type_hints
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    create_model,
+    model_validator,
+)
+
+from fedfeast.data import DatasetFacts, facts_of
+from fedfeast.errors import InvalidInput
+from fedfeast.methods import find_method
+
+Integers = Annotated[tuple[int, ...], Field(strict=False)]
+Numbers = Annotated[tuple[float, ...], Field(strict=False)]
+
+
+class Section(BaseModel):
+    """A part of a recipe: unknown keys and wrong types are errors."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class DataSection(Section):
+    """Which data set, embedded, official or prepared, and how many examples the server keeps."""
+
+    name: str
+    folder: str | None = None
+    validation_examples: int = Field(4000, ge=1)
+    calibration_examples: int = Field(1000, ge=2)  # batch statistics need two examples
+    _facts: DatasetFacts = PrivateAttr()
+
+    @model_validator(mode="after")
+    def _look_up_facts(self, info: ValidationInfo) -> Self:
+        """Take the facts that an existing run kept; without them, refuse a name that is no data set here."""
+        self._facts = info.context or facts_of(self.name, self.folder)
+        return self
+
+    @property
+    def facts(self) -> DatasetFacts:
+        """Classes, image size and numbers of examples."""
+        return self._facts
+
+
+class PopulationSection(Section):
+    """Who takes part: drawn from Zipf, the paper's own draw, a CSV file, or a fleet's clients as they join."""
+
+    source: Literal["zipf", "paper", "file", "fleet"] = "zipf"
+    file: str | None = None
+    num_clients: int = Field(100, ge=1, le=100_000_000)
+    exponent: float = Field(1.2, ge=0)
+    num_ranks: int | None = Field(None, ge=1, le=100_000_000)
+    least_macs: float = Field(25e6, gt=0)
+    greatest_macs: float = Field(1500e6, gt=0)
+    cap_macs: float = Field(600e6, gt=0)
+    gamma: float = Field(1.0, ge=0)
+    below_smallest: Literal["error", "exclude"] = "error"
+
+    @model_validator(mode="after")
+    def _refuse_idle_settings(self) -> Self:
+        """Refuse a setting that the chosen source would silently ignore; a file replaces the whole draw."""
+        drawn = ("num_clients", "exponent", "num_ranks", "least_macs", "greatest_macs")
+        idle = {"zipf": ("file",), "paper": ("file", *drawn), "file": (), "fleet": ()}[self.source]
+        for name in idle:
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise InvalidInput(
+                    f"population.{name} = {getattr(self, name)!r} has no effect with "
+                    f"population.source = {self.source!r}: leave it out, or choose the source that uses it."
+                )
+        return self
+
+
+class PartitionSection(Section):
+    """How unequal the clients' data are; give alpha_eff or alpha_data."""
+
+    alpha_eff: float | None = Field(None, gt=0)
+    alpha_data: float | None = Field(None, gt=0)
+    min_shard: int = Field(1, ge=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_alpha(cls, table: Any) -> Any:
+        """Fill in the paper's alpha_eff where neither is given; refuse both."""
+        if not isinstance(table, dict):
+            return table
+        table = {key: value for key, value in table.items() if value is not None}
+        if "alpha_eff" in table and "alpha_data" in table:
+            raise InvalidInput(
+                f"partition.alpha_eff = {table['alpha_eff']} and partition.alpha_data = {table['alpha_data']} "
+                "set the same thing: give one of them (set the other to none)."
+            )
+        return table if "alpha_data" in table else {"alpha_eff": 0.45, **table}
+
+
+class NetworkSection(Section):
+    """The elastic network's space; image size, channels and classes follow from the data."""
+
+    stem_channels: int = 64
+    stage_channels: Integers = (128, 256, 512, 1024)
+    depths: Integers = (0, 1, 2, 3, 4, 5, 6, 7, 8)
+    expansions: Numbers = (0.10, 0.14, 0.18, 0.22, 0.25)
+    widths: Numbers = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+    stem_stride: int = 1
+    stage_strides: Integers = (1, 2, 2, 2)
+    channel_divisor: int = 8
+
+
+class ResNetSection(Section):
+    """The network of the compared methods: HeteroFL, ScaleFL, FIARSE, FjORD, FedRolex."""
+
+    stage_channels: Integers = (64, 128, 256, 512)
+    blocks: Integers = (2, 2, 2, 2)
+    stage_strides: Integers = (1, 2, 2, 2)
+    stem_stride: int = 1
+
+
+class VariantsSection(Section):
+    """The cache: a packaged name or the path of a CSV file."""
+
+    cache: str = "cifar100-56"
+    # What `fedfeast search` looks for: networks at evenly spaced MACs.
+    num_targets: int = Field(56, ge=1)
+    least_target_macs: float = Field(25e6, gt=0)
+    greatest_target_macs: float = Field(600e6, gt=0)
+
+
+class TrainingSection(Section):
+    """Rounds, cohorts and the clients' optimiser."""
+
+    rounds: int = Field(4000, ge=1)
+    clients_per_round: int = Field(10, ge=1)
+    local_epochs: int = Field(1, ge=1)
+    batch_size: int = Field(64, ge=2)  # batch statistics need two examples
+    learning_rate: float = Field(0.1, gt=0)
+    schedule: Literal["cosine", "constant"] = "cosine"
+    weight_decay: float = Field(5e-4, ge=0)
+    clip_norm: float = Field(10.0, gt=0)
+
+
+class AugmentationSection(Section):
+    """What happens to an image and a mini-batch before training."""
+
+    crop_padding: int = Field(4, ge=0)
+    flip: bool = True
+    randaugment: Annotated[tuple[int, int], Field(strict=False)] = (
+        2,
+        6,
+    )  # operations, magnitude; 0, 0 is none
+    mixing: Literal["alternate", "off"] = "alternate"
+    mixup_beta: float = Field(1.0, gt=0)
+    cutmix_beta: float = Field(1.0, gt=0)
+
+
+class AggregationSection(Section):
+    """How answers are merged, and which are refused; multiples are of the usual norm of a client's change."""
+
+    rule: Literal["mean", "clipped-mean", "trimmed-mean", "median"] = "mean"
+    clip_multiple: float = Field(1.5, gt=0)
+    trim_share: float = Field(0.2, gt=0, lt=0.5)  # at either end
+    refuse_multiple: float | None = Field(None, gt=0)  # without it no norm is too large
+
+
+class AdversarySection(Section):
+    """Clients that lie, for tests and studies: they send their change inverted and enlarged."""
+
+    share: float = Field(0.0, ge=0, lt=1)  # of the clients that take part
+    enlargement: float = Field(10.0, gt=0)
+
+
+class PrivacySection(Section):
+    """Clipping and Gaussian noise on every client's update; off without a clip_norm."""
+
+    clip_norm: float | None = Field(None, gt=0)
+    noise_multiplier: float = Field(1.0, gt=0)  # the noise's deviation over the sensitivity, 2 x clip_norm
+    delta: float = Field(1e-5, gt=0, lt=1)
+
+
+class EvaluationSection(Section):
+    """How often the served variants are validated."""
+
+    every_rounds: int = Field(50, ge=1)
+
+
+class CheckpointSection(Section):
+    """How often the run is saved."""
+
+    every_rounds: int = Field(10, ge=1)
+
+
+class FleetSection(Section):
+    """How long a fleet's rounds wait, for how many, and in which precision slices travel."""
+
+    deadline_seconds: float = Field(600.0, gt=0)  # of a round, from the last slice sent
+    least_answers: int = Field(1, ge=1)  # that a round needs before its deadline
+    least_clients: int = Field(1, ge=1)  # that must be there before a round begins
+    wire: Literal["lossless", "float32", "bfloat16", "float16"] = "lossless"  # lossless: as the weights are
+
+
+class EngineSection(Section):
+    """Where and in which precision rounds run."""
+
+    name: Literal["auto", "eager", "graphs"] = "auto"  # auto: graphs on a CUDA device
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    # Of weights; bfloat16 is float32 with activations in bfloat16. auto: bfloat16 on graphs, float32 on eager.
+    precision: Literal["auto", "bfloat16", "float32", "float64"] = "auto"
+    threads: int | None = Field(None, ge=1, le=1024)
+
+
+@cache
+def method_section(name: str) -> type[Section]:
+    """Return the section of one method: its name and its hyper-parameters with their defaults."""
+    method = find_method(name)
+    hints = get_type_hints(method)
+    options: dict[str, Any] = {"name": (Literal[name], name)}
+    options |= {
+        field.name: (Annotated[hints[field.name], BeforeValidator(_as_tuples)], field.default)
+        for field in fields(method)  # type: ignore[arg-type]  # every method is a dataclass
+        if field.default is not MISSING
+    }
+    return create_model(f"{name}Section", __base__=Section, **options)
+
+
+def _as_tuples(value: Any) -> Any:
+    """Return a list of a recipe, and lists in it, as tuples."""
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value

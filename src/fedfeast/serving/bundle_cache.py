@@ -1,0 +1,66 @@
+"""A run's networks as files, each built when it is first asked for and kept: what a model server hands out."""
+
+import hashlib
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedfeast.data import DatasetFacts
+from fedfeast.errors import InvalidInput
+from fedfeast.federation import OperatingPoint
+from fedfeast.runs import Run
+from fedfeast.serving.exporting import Exporter, ExportOptions
+from fedfeast.serving.extraction import Extractor
+from fedfeast.serving.latency import Latency, LatencyMeter
+from fedfeast.whole_files import whole_folder
+
+
+class BundleCache:
+    """Bundles of a run in its folder ``served``, by weights and options; safe to share between threads."""
+
+    def __init__(self, run: Run | Path | str, options: ExportOptions | None = None) -> None:
+        options = options or ExportOptions()
+        self._extractor = Extractor(run)
+        self._exporter = Exporter(self._extractor, options)
+        self._meter = LatencyMeter(self._extractor)
+        self._lock = threading.Lock()
+        weights = f"round-{self._extractor.run_facts['best_round']}-{self._extractor.run_facts['weights_sha256'][:8]}"
+        kind = "pixels" if options.takes_pixels else "normalised"
+        place = self._extractor.run.folder.path / "served" / weights
+        self.folder = place / f"{'-'.join(sorted(options.formats))}-opset{options.opset}-{kind}"
+
+    @property
+    def points(self) -> tuple[OperatingPoint, ...]:
+        """The networks the run serves, least MACs first."""
+        return self._extractor.points
+
+    def accuracy(self, point: OperatingPoint) -> float | None:
+        """Return a point's test accuracy from the run's evaluation, without building anything."""
+        return self._extractor.recorded_accuracy(point)
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What bundles say of the run and of the weights that they hold."""
+        return self._extractor.run_facts
+
+    @property
+    def data_facts(self) -> DatasetFacts:
+        """What is known of the run's images."""
+        return self._extractor.run.recipe.data.facts
+
+    def latency(self, point: OperatingPoint) -> Latency:
+        """Return a point's latency on this device, measured once."""
+        return self._meter.latency(point)
+
+    def bundle(self, point: OperatingPoint) -> Path:
+        """Return the folder of a point's bundle, building it on first use."""
+        architecture = hashlib.sha256(repr(point.architecture).encode()).hexdigest()[:8]
+        kept = self.folder / f"{point.macs}-macs-{architecture}"
+        with self._lock:
+            if not (kept / "manifest.json").is_file():
+                if kept.is_dir() and any(kept.iterdir()):
+                    raise InvalidInput(f"{kept} has no manifest: delete the folder, and it is built again.")
+                with whole_folder(kept) as folder:
+                    self._exporter.write_bundle(self._extractor.extract(point, validate=False), folder)
+        return kept

@@ -1,0 +1,162 @@
+"""What this device can afford: a few variants of a recipe's space, timed as they would be served."""
+
+import resource
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedfeast.engines.devices import choose_device
+from fedfeast.errors import InvalidInput
+from fedfeast.federation import Method, OperatingPoint
+from fedfeast.machine import device_name
+from fedfeast.networks import Layout
+from fedfeast.networks.normalisation import ByStatistics, RecordingByBatch
+from fedfeast.randomness import named_generator
+from fedfeast.recipes.building import build_method
+from fedfeast.recipes.recipe import Recipe, resolve_recipe
+
+WARM_UP = 3  # passes before the clock runs
+REPEATS = 15
+MOST_SECONDS = 4.0  # for one variant; at least three repeats
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One variant on this device, one image at a time."""
+
+    name: str
+    macs: int
+    parameters: int
+    milliseconds: float  # the median of the repeats
+    spread: tuple[float, float]  # the fastest and the slowest repeat
+    repeats: int
+
+    @property
+    def macs_per_second(self) -> float:
+        """Multiply-accumulates in a second."""
+        return self.macs / self.milliseconds * 1e3
+
+
+def measure_device(
+    recipe: str | Path | Recipe,
+    settings: Mapping[str, Any] | Sequence[str] = (),
+    target_milliseconds: float | None = None,
+    threads: int | None = None,
+    num_variants: int = 5,
+    on_variant: Callable[[Timing], None] = lambda timing: None,
+) -> dict[str, Any]:
+    """Time variants of a recipe's space in eager torch; with a target latency, suggest a budget in MACs."""
+    if target_milliseconds is not None and not 0 < target_milliseconds < float("inf"):
+        raise InvalidInput(f"--target-ms {target_milliseconds:g}: give a latency in milliseconds, above 0.")
+    if num_variants < 2:
+        raise InvalidInput(f"--variants {num_variants}: at least two are needed, a small and a large one.")
+    if threads is not None and not 1 <= threads <= 1024:
+        raise InvalidInput(f"--threads {threads}: give a number from 1 to 1024.")
+    loaded = resolve_recipe(recipe, settings)
+    device = choose_device(loaded.engine.device)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads or loaded.engine.threads or before)
+        method, _ = build_method(loaded)
+        timings = []
+        for point in _spread(method.operating_points(), num_variants):
+            timings.append(_time(method, point, loaded, device))
+            on_variant(timings[-1])
+        used = torch.get_num_threads()
+    finally:
+        torch.set_num_threads(before)
+    measured: dict[str, Any] = {
+        "recipe": loaded.name,
+        "method": loaded.method_name,
+        "device": device_name(device.type),
+        "threads": used,
+        "variants": [_describe(timing) for timing in timings],
+        "peak_memory_megabytes": _peak_memory(device),
+    }
+    if target_milliseconds is not None:
+        points = method.operating_points()
+        measured["suggestion"] = suggest_budget(timings, [point.macs for point in points], target_milliseconds)
+    return measured
+
+
+def suggest_budget(timings: Sequence[Timing], served_macs: Sequence[int], target_milliseconds: float) -> dict[str, Any]:
+    """Return the most MACs within a latency, and the largest network that serves; by lines between the measured."""
+    # Choice: a larger network is never taken to be faster than a smaller one that was slower (timings are noisy).
+    slowest = np.maximum.accumulate([timing.milliseconds for timing in timings])
+    macs = np.array([float(timing.macs) for timing in timings])
+    if target_milliseconds < slowest[0]:
+        raise InvalidInput(
+            f"--target-ms {target_milliseconds:g}: the smallest network takes {slowest[0]:.3g} ms here "
+            f"({timings[0].macs:,} MACs); give a longer latency, or a recipe with smaller networks."
+        )
+    # Choice: nothing is promised beyond the largest network that was timed.
+    budget = (
+        float(macs[-1]) if target_milliseconds >= slowest[-1] else float(np.interp(target_milliseconds, slowest, macs))
+    )
+    largest = max(one for one in served_macs if one <= budget)
+    return {"target_milliseconds": target_milliseconds, "budget_macs": int(budget), "served_macs": largest}
+
+
+def _spread(points: Sequence[OperatingPoint], count: int) -> list[OperatingPoint]:
+    """Return a few points with the ends among them, evenly spaced by position."""
+    positions = sorted({round(place) for place in np.linspace(0, len(points) - 1, count)})
+    return [points[position] for position in positions]
+
+
+def _time(method: Method, point: OperatingPoint, recipe: Recipe, device: torch.device) -> Timing:
+    facts, network = recipe.data.facts, method.network
+    layout = Layout.of(network.shapes(point.architecture))
+    generator = named_generator(0, "measure", point.name)
+    weights = torch.from_numpy(generator.normal(0.0, 0.02, layout.size).astype(np.float32)).to(device)
+    image = torch.from_numpy(generator.normal(size=(1, facts.channels, facts.side, facts.side)).astype(np.float32))
+    views, image = layout.views(weights), image.to(device)
+    with torch.inference_mode():
+        # As served: one image, normalised by statistics that were measured before.
+        recording = RecordingByBatch()
+        network.forward(views, image.repeat(2, 1, 1, 1), point.architecture, recording)
+        served = ByStatistics(recording.statistics(weights.dtype))
+        for _ in range(WARM_UP):
+            network.forward(views, image, point.architecture, served)
+        times: list[float] = []
+        while len(times) < 3 or (len(times) < REPEATS and sum(times) < MOST_SECONDS):
+            _wait_for(device)
+            started = time.perf_counter()
+            network.forward(views, image, point.architecture, served)
+            _wait_for(device)
+            times.append(time.perf_counter() - started)
+    milliseconds = [1e3 * one for one in times]
+    spread = (min(milliseconds), max(milliseconds))
+    return Timing(point.name, point.macs, point.parameters, median(milliseconds), spread, len(times))
+
+
+def _wait_for(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def _peak_memory(device: torch.device) -> float:
+    """Return the most memory that this process held, or that torch held on a CUDA device."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated() / 1e6
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 1e6 if sys.platform == "darwin" else peak / 1e3  # bytes there, kilobytes elsewhere
+
+
+def _describe(timing: Timing) -> dict[str, Any]:
+    return {
+        "name": timing.name,
+        "macs": timing.macs,
+        "parameters": timing.parameters,
+        "milliseconds": timing.milliseconds,
+        "fastest_milliseconds": timing.spread[0],
+        "slowest_milliseconds": timing.spread[1],
+        "repeats": timing.repeats,
+        "macs_per_second": timing.macs_per_second,
+    }

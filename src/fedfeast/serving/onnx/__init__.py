@@ -1,0 +1,1 @@
+"""Networks as ONNX files, and how they are run."""

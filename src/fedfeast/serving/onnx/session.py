@@ -1,0 +1,74 @@
+"""ONNX files at work: the opsets that onnxruntime knows, sessions, and the check against torch."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fedfeast.errors import InvalidInput
+from fedfeast.machine import usable_cores
+from fedfeast.serving.onnx.graph import INPUT, OUTPUT
+from fedfeast.serving.onnx.packages import import_onnx, import_onnxruntime
+
+# Choice: known to onnxruntime since 1.12 and to most other runtimes; nothing newer is used.
+DEFAULT_OPSET = 17
+LEAST_OPSET = 13  # quantisation by channel begins here
+
+
+class Session:
+    """An ONNX network ready to predict on the CPU."""
+
+    def __init__(self, model: bytes | Path, threads: int | None = None) -> None:
+        runtime = import_onnxruntime()
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = threads or usable_cores()
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3  # errors
+        content = model if isinstance(model, bytes) else str(model)
+        try:
+            self._session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime's own types have no common ancestor
+            reason = str(error).splitlines()[0][:200]
+            raise InvalidInput(f"onnxruntime {runtime.__version__} cannot load the network: {reason}.") from error
+        (entry,) = self._session.get_inputs()
+        self.image_shape = tuple(entry.shape[1:])
+        self.takes_pixels = entry.type == "tensor(uint8)"
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Return the logits (batch, classes) of images as the network takes them."""
+        if images.dim() != 4 or tuple(images.shape[1:]) != self.image_shape:
+            expected = ", ".join(map(str, self.image_shape))
+            raise InvalidInput(f"images have the shape {tuple(images.shape)}: this network takes (batch, {expected}).")
+        (logits,) = self._session.run([OUTPUT], {INPUT: images.cpu().numpy()})
+        return torch.from_numpy(logits)
+
+
+def require_opset(opset: int) -> None:
+    """Refuse an opset that we cannot write or onnxruntime cannot run."""
+    version = import_onnxruntime().__version__
+    if opset >= LEAST_OPSET and _is_known(opset):
+        return
+    newest = import_onnx().defs.onnx_opset_version()
+    greatest = next(one for one in range(newest, LEAST_OPSET - 1, -1) if _is_known(one))
+    raise InvalidInput(
+        f"--opset {opset}: onnxruntime {version} and fedfeast know {LEAST_OPSET} to {greatest} "
+        f"({DEFAULT_OPSET} without the option)."
+    )
+
+
+def _is_known(opset: int) -> bool:
+    """Ask onnxruntime itself, with a graph of one node."""
+    helper, runtime = import_onnx().helper, import_onnxruntime()
+    if opset > import_onnx().defs.onnx_opset_version():
+        return False
+    value = [helper.make_tensor_value_info(name, 1, ["batch"]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "probe", value[:1], value[1:])
+    opsets = [helper.make_opsetid("", opset)]
+    proto = helper.make_model(graph, opset_imports=opsets, ir_version=helper.find_min_ir_version_for(opsets))
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        runtime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception:  # whatever its type, this opset is of no use
+        return False
+    return True

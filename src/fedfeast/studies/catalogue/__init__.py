@@ -1,0 +1,41 @@
+"""All studies by name."""
+
+from difflib import get_close_matches
+
+from fedfeast.errors import InvalidInput
+from fedfeast.studies.catalogue.allocation import GAMMA
+from fedfeast.studies.catalogue.baselines import CURVES, DENSITY, EQUAL_COMPUTE, POPULATION
+from fedfeast.studies.catalogue.costs import COMMUNICATION, FOOTPRINT
+from fedfeast.studies.catalogue.digits import DIGITS
+from fedfeast.studies.catalogue.extraction import EXTRACTION
+from fedfeast.studies.catalogue.rules import FEDERATED_NAS, TRAINING_RULES
+from fedfeast.studies.catalogue.sensitivity import DIRICHLET_SENSITIVITY, ZIPF_SENSITIVITY
+from fedfeast.studies.study import Study
+
+STUDIES = {
+    study.name: study
+    for study in (
+        POPULATION,
+        TRAINING_RULES,
+        FEDERATED_NAS,
+        GAMMA,
+        CURVES,
+        EQUAL_COMPUTE,
+        DENSITY,
+        EXTRACTION,
+        COMMUNICATION,
+        FOOTPRINT,
+        ZIPF_SENSITIVITY,
+        DIRICHLET_SENSITIVITY,
+        DIGITS,
+    )
+}
+
+
+def find_study(name: str) -> Study:
+    """Return the study of that name; an unknown name is answered with the close ones."""
+    if name not in STUDIES:
+        close = [one for one in STUDIES if name and name in one] or get_close_matches(name, STUDIES, n=3)
+        hint = f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
+        raise InvalidInput(f"unknown study {name!r}{hint}: choose one of {', '.join(STUDIES)}.")
+    return STUDIES[name]

@@ -1,0 +1,86 @@
+"""A study's page: the protocol it ran, its tables beside the paper's, its curves, and all of them as files."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from fedfeast.presentation.pages import Pictures, write_page
+from fedfeast.runs import Run
+from fedfeast.studies import StudyResult
+from fedfeast.studies.pictures import plot_charts, plot_figure
+from fedfeast.studies.protocol import departures, describe_protocol
+from fedfeast.studies.tables import EN_DASH, write_tables
+
+
+def write_study_report(result: StudyResult) -> list[Path]:
+    """Write report.html, tables and pictures into the study's folder; return all files, the page first."""
+    plan, findings = result.plan, result.findings
+    page = plan.folder / "report.html"
+    files = write_tables(findings.tables, plan.folder / "tables")
+    pictures = Pictures(plan.folder / "pictures")
+    content = {
+        "title": plan.study.title,
+        "lead": plan.study.question,
+        "notes": notes_of(result),
+        "protocol": describe_protocol(plan.base, plan.options.seeds),
+        "tables": [
+            {
+                "title": table.full_title,
+                "header": table.header(),
+                "lines": table.lines(),
+                "published": table.published,
+                "note": table.note,
+                "links": [f"tables/{table.name}.csv", f"tables/{table.name}.tex"],
+            }
+            for table in findings.tables
+        ],
+        "figures": [
+            pictures.add(plot.title, plot.name, plot_figure(plot), plot_charts(plot), plot.caption, linked=True)
+            for plot in findings.plots
+        ],
+        "runs": _runs(result),
+        "recipe": plan.base.to_toml(),
+    }
+    write_page("study.html.j2", content, page)
+    return [page, *files, *pictures.files]
+
+
+def notes_of(result: StudyResult) -> list[str]:
+    """Return what a reader must know before the numbers."""
+    return [*departures(result.plan.base), *result.findings.notes]
+
+
+def describe_result(result: StudyResult, files: list[Path]) -> dict[str, Any]:
+    """Return a study's result as plain values."""
+    plan = result.plan
+    return {
+        "study": plan.study.name,
+        "question": plan.study.question,
+        "protocol": describe_protocol(plan.base, plan.options.seeds),
+        "notes": notes_of(result),
+        "tables": [table.to_tree() for table in result.findings.tables],
+        "curves": [asdict(plot) for plot in result.findings.plots],
+        "runs": [str(outcome.run.folder.path) for outcome in result.results.outcomes if outcome.run is not None],
+        "report": str(files[0]),
+        "files": [str(file) for file in files],
+    }
+
+
+def _runs(result: StudyResult) -> dict[str, Any]:
+    header = ["run", "seed", "rounds", "population score", "best round", "training time", "engine", "folder"]
+    lines = []
+    for outcome in result.results.outcomes:
+        measured = [EN_DASH] * 5 if outcome.run is None else _measured(outcome.run)
+        lines.append([outcome.arm.label, outcome.seed, outcome.recipe.training.rounds, *measured])
+    return {"header": header, "lines": lines}
+
+
+def _measured(run: Run) -> list[str]:
+    summary, environment = run.summary, run.folder.environment()
+    return [
+        f"{100 * summary['population_score']:.2f} %",
+        str(summary["best_round"]),
+        f"{summary['training_seconds']:.0f} s",
+        f"{environment.get('engine', EN_DASH)}, {environment['device']}",
+        run.folder.path.name,
+    ]

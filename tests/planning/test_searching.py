@@ -1,0 +1,41 @@
+from pathlib import Path
+
+import pytest
+
+from fedfeast.errors import InvalidInput
+from fedfeast.planning.searching import search_recipe, targets_of
+from fedfeast.recipes import load_recipe
+from fedfeast.variants import read_cache
+
+RECIPE = load_recipe("digits")
+
+
+def test_targets_are_evenly_spaced() -> None:
+    paper = targets_of(load_recipe("cifar100-paper"))
+    assert (len(paper), paper[0], paper[-1]) == (56, 25e6, 600e6)
+    assert targets_of(RECIPE)[:2] == pytest.approx([150e3, 150e3 + 4.85e6 / 7])
+
+
+def test_a_searched_cache_can_be_trained_on(tmp_path: Path) -> None:
+    result = search_recipe(RECIPE)
+    result.write(tmp_path / "mine.csv")
+    cache = read_cache(str(tmp_path / "mine.csv"), result.network)
+    assert [variant.macs for variant in cache] == [one.macs for one in result.distinct]
+    assert all(one.macs <= one.target_macs for one in result.found)
+    header = (tmp_path / "mine.csv").read_text().splitlines()[0].split(",")
+    assert header[-4:] == ["fitness_score", "effectiveness", "entropy", "target"]
+
+
+def test_the_same_seed_gives_the_same_cache() -> None:
+    assert search_recipe(RECIPE).found == search_recipe(RECIPE).found
+
+
+def test_repeated_targets_are_reported_once() -> None:
+    result = search_recipe(RECIPE, [200e3, 200e3 + 1])
+    assert result.repeated == (1,)
+    assert len(result.distinct) == 1
+
+
+def test_a_target_below_the_least_network_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="128320"):
+        search_recipe(RECIPE, [1000.0])

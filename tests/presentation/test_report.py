@@ -1,0 +1,70 @@
+import re
+from pathlib import Path
+
+import pytest
+
+import fedfeast
+from fedfeast.errors import InvalidInput
+from fedfeast.presentation.report import write_report
+
+SHORT = {"training.rounds": 2, "training.clients_per_round": 3, "evaluation.every_rounds": 1}
+SYNTHETIC = {**SHORT, "data.name": "synthetic"}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, fedfeast.Run]:
+    folder = tmp_path_factory.mktemp("runs")
+    return {
+        "feast": fedfeast.train("digits", out=folder / "first", settings=SHORT),
+        "fedavg": fedfeast.train("digits", out=folder / "second", settings={**SHORT, "method": {"name": "fedavg"}}),
+        "synthetic": fedfeast.train("digits", out=folder / "third", settings=SYNTHETIC),
+    }
+
+
+def test_one_run_on_one_self_contained_page(runs: dict[str, fedfeast.Run], tmp_path: Path) -> None:
+    files = write_report([runs["feast"]], tmp_path / "report.html")
+    page = files[0].read_text()
+    for part in ("Accuracy and cost", "Training", "Clients", "Coverage", "Operating points", "population score"):
+        assert part in page
+    assert page.count('data-chart="chart-') == 6, "curve and budgets, loss and score, clients, coverage"
+    assert "[population]" in page, "the resolved recipe"
+    addresses = re.findall(r'(?:src|href)="([^"#][^"]*)"', page)
+    assert all(address.startswith("data:") for address in addresses), "no external requests"
+    names = {file.name for file in files[1:]}
+    assert {"curve.svg", "curve.png", "history.svg", "first-clients.png", "first-coverage.svg"} <= names
+    assert all(file.is_file() for file in files)
+
+
+def test_several_runs_are_laid_over_each_other(runs: dict[str, fedfeast.Run], tmp_path: Path) -> None:
+    page = write_report([runs["feast"], runs["fedavg"]], tmp_path / "report.html")[0].read_text()
+    assert "Side by side" in page
+    wins = runs["fedavg"].client_wins(runs["feast"])
+    assert f"{wins.wins} / {wins.ties} / {wins.losses}" in page
+    assert "different data sets" not in page
+
+
+def test_different_data_sets_are_not_compared(runs: dict[str, fedfeast.Run], tmp_path: Path) -> None:
+    files = write_report([runs["feast"], runs["synthetic"]], tmp_path / "report.html")
+    page = files[0].read_text()
+    assert "different data sets (digits, synthetic)" in page
+    assert "other clients or data" in page
+    assert {"curve-digits.svg", "curve-synthetic.svg"} <= {file.name for file in files}
+
+
+def test_a_run_that_is_still_going_on(runs: dict[str, fedfeast.Run], tmp_path: Path) -> None:
+    summary = runs["feast"].folder.path / "summary.json"
+    content = summary.read_text()
+    summary.unlink()
+    try:
+        page = write_report([runs["feast"]], tmp_path / "report.html")[0].read_text()
+    finally:
+        summary.write_text(content)
+    assert "Still without a test curve: first" in page
+    assert page.count('data-chart="chart-') == 4
+
+
+def test_a_run_without_a_finished_round_is_refused(tmp_path: Path) -> None:
+    run = fedfeast.Run.create("digits", tmp_path / "run", SHORT)
+    with pytest.raises(InvalidInput, match="no finished round yet"):
+        write_report([run], tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()

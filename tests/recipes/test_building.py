@@ -1,0 +1,73 @@
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedfeast.errors import InvalidInput
+from fedfeast.planning.outline import outline
+from fedfeast.recipes import load_recipe
+from fedfeast.recipes.building import build_resnet
+
+
+def refusal(name: str, **settings: Any) -> str:
+    recipe = load_recipe(name, {key.replace("__", "."): value for key, value in settings.items()})
+    with pytest.raises(InvalidInput) as caught:
+        outline(recipe)
+    return str(caught.value)
+
+
+def test_a_level_table_that_some_clients_cannot_afford_names_the_first_and_the_remedies() -> None:
+    """ScaleFL's own widths start at 72.6M, and the paper's budgets at 25M."""
+    levels = [[1, 0.7], [2, 0.7], [3, 0.75], [4, 1.0]]
+    message = refusal("cifar100-paper", method__name="scalefl", method__levels=levels)
+    assert re.fullmatch(
+        r"client \S+ has a budget of \d+ MACs, below the smallest network's 72589616 \(\d+ of 100 clients\): raise the "
+        r"budgets, give the method a smaller network, or set population.below_smallest=exclude to leave them out.",
+        message,
+    )
+    settings = {"method.name": "scalefl", "method.levels": levels, "population.below_smallest": "exclude"}
+    built = outline(load_recipe("cifar100-paper", settings))
+    affording = np.flatnonzero(built.population.budgets_macs >= 72_589_616).tolist()
+    assert list(built.participants) == affording
+    assert f"({100 - len(affording)} of 100 clients)" in message
+
+
+@pytest.mark.parametrize("below_smallest", ["error", "exclude"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"method__name": "heterofl", "method__widths": [1.0, 0.9]},
+        {"method__name": "scalefl", "method__levels": [[4, 0.9]]},
+        {"method__name": "fiarse", "method__least_share": 0.8},
+    ],
+    ids=lambda method: str(method["method__name"]),
+)
+def test_a_level_table_that_no_client_can_afford(method: dict[str, Any], below_smallest: str) -> None:
+    budgets = {"population__least_macs": 1e5, "population__greatest_macs": 2e5}
+    message = refusal("digits", **budgets, **method, population__below_smallest=below_smallest)
+    assert re.fullmatch(
+        r"no client can afford the smallest network, \d+ MACs \(the largest budget is 1\d{5}\): "
+        r"raise the budgets or give the method smaller networks.",
+        message,
+    )
+
+
+def test_one_network_that_no_client_can_afford() -> None:
+    """FedAvg leaves clients out without complaint, but not all of them."""
+    message = refusal("digits", method__name="fedavg", method__max_macs=5e6, population__greatest_macs=1e6)
+    assert re.fullmatch(
+        r"no client can afford what the method trains \(the largest budget is \d+ MACs\): "
+        r"raise the budgets or choose a smaller variant.",
+        message,
+    )
+
+
+def test_the_baselines_network_follows_its_section_and_the_data() -> None:
+    network = build_resnet(load_recipe("digits", {"resnet.blocks": [1, 2, 1, 1], "resnet.stem_stride": 2}))
+    assert (network.stage_channels, network.blocks, network.stem_stride) == ((16, 32, 64, 128), (1, 2, 1, 1), 2)
+    assert (network.image_size, network.image_channels, network.classes) == (8, 1, 10)
+    paper, tiny = (build_resnet(load_recipe(f"{name}-paper")) for name in ("cifar100", "tinyimagenet"))
+    assert (paper.image_size, paper.stem_stride, paper.classes) == (32, 1, 100)
+    assert (tiny.image_size, tiny.stem_stride, tiny.classes) == (64, 2, 200)
+    assert tiny.convolution_macs(tiny.whole) == paper.convolution_macs(paper.whole) == 555_417_600

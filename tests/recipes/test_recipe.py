@@ -1,0 +1,192 @@
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedfeast.errors import InvalidInput
+from fedfeast.recipes import load_recipe, packaged_recipes
+from fedfeast.recipes.recipe import parse_recipe, resolve_recipe
+
+MINIMAL = 'name = "mine"\n[data]\nname = "digits"\n'
+
+
+@pytest.mark.parametrize("name", packaged_recipes())
+def test_shipped_recipes_parse_and_carry_their_own_name(name: str) -> None:
+    recipe = load_recipe(name)
+    assert recipe.name == name
+    assert parse_recipe(recipe.to_toml(), name) == recipe
+
+
+def test_the_paper_recipe_is_the_papers_protocol() -> None:
+    settings = load_recipe("cifar100-paper").settings()
+    expected = {
+        "population.source": "paper",
+        "population.gamma": 1.0,
+        "population.cap_macs": 600e6,
+        "partition.alpha_eff": 0.45,
+        "training.rounds": 4000,
+        "training.clients_per_round": 10,
+        "training.local_epochs": 1,
+        "training.batch_size": 64,
+        "training.clip_norm": 10.0,
+        "augmentation.randaugment": [2, 6],
+        "method.distillation_share": 0.5,
+        "data.validation_examples": 4000,
+        "data.calibration_examples": 1000,
+    }
+    assert {key: settings[key] for key in expected} == expected
+
+
+def test_the_short_recipe_differs_from_the_papers_in_rounds_alone() -> None:
+    paper, short = load_recipe("cifar100-paper").settings(), load_recipe("cifar100-short").settings()
+    assert {key for key in paper if paper[key] != short[key]} == {"name", "training.rounds"}
+
+
+def test_defaults_are_the_papers() -> None:
+    recipe = parse_recipe(MINIMAL, "mine")
+    assert recipe.training.rounds == 4000
+    assert recipe.partition.alpha_eff == 0.45
+    assert recipe.settings()["method.rule"] == "full"
+
+
+def test_settings_override_any_field() -> None:
+    recipe = load_recipe(
+        "digits",
+        ["training.rounds=5", "method.rule=local-max", "network.widths=[0.5, 1]", "augmentation.mixing=off"],
+    )
+    assert recipe.training.rounds == 5
+    assert recipe.settings()["method.rule"] == "local-max"
+    assert recipe.network.widths == (0.5, 1.0)
+    assert (
+        load_recipe("digits", {"partition.alpha_eff": "none", "partition.alpha_data": 0.2}).partition.alpha_eff is None
+    )
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_a_methods_levels_are_lists_in_a_list(as_text: bool) -> None:
+    text, levels = "method.levels=[[1, 0.5], [4, 1]]", [[1, 0.5], [4, 1]]
+    settings = ["method.name=scalefl", text] if as_text else {"method.name": "scalefl", "method.levels": levels}
+    recipe = load_recipe("digits", settings)
+    assert recipe.method.model_dump()["levels"] == ((1, 0.5), (4, 1.0))
+    assert recipe.settings()["method.levels"] == [[1, 0.5], [4, 1.0]]
+    assert parse_recipe(recipe.to_toml(), "again") == recipe
+
+
+def test_the_baselines_network_has_a_section() -> None:
+    recipe = load_recipe(
+        "digits", ["resnet.stage_channels=[8, 16]", "resnet.blocks=[1, 1]", "resnet.stage_strides=[1, 2]"]
+    )
+    assert recipe.resnet.stage_channels == (8, 16)
+    assert recipe.settings()["resnet.blocks"] == [1, 1]
+    assert parse_recipe(recipe.to_toml(), "again") == recipe
+    assert load_recipe("digits").resnet.stage_channels == (16, 32, 64, 128)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"training.round": 5}, r"unknown key 'training.round': did you mean 'training.rounds'\?"),
+        ({"gamma": 1}, r"unknown key 'gamma': did you mean 'population.gamma'\?"),
+        ({"trainig.rounds": 5}, r"unknown key 'trainig': did you mean 'training'\?"),
+        ({"method.rul": "full"}, r"unknown key 'method.rul': did you mean 'method.rule'\?"),
+        ({"method.name": "feest"}, r"method.name = 'feest' is unknown \(did you mean 'feast'\?\)"),
+        ({"method.rule": "everything"}, "method.rule = 'everything': input should be 'full'"),
+        ({"method.max_macs": 3.0}, "unknown key 'method.max_macs'"),
+        ({"training.rounds": "many"}, "training.rounds = 'many': input should be a valid integer"),
+        ({"training.rounds": 2.5}, "training.rounds = 2.5"),
+        ({"training.rounds": True}, "training.rounds = True"),
+        ({"training.rounds": 0}, "training.rounds = 0: input should be greater than or equal to 1"),
+        ({"population.gamma": -1.0}, "population.gamma = -1.0: input should be greater than or equal to 0"),
+        ({"data.name": "cifar1000"}, "data.name = 'cifar1000' is no data set: choose one of digits, .*cifar100"),
+        ({"training": 5}, "training = 5"),
+        ({"training.rounds.more": 5}, "rounds is a value, not a section"),
+        ({"partition.alpha_data": 0.1}, "alpha_eff = 0.45 and partition.alpha_data = 0.1"),
+        ({"population.source": "paper"}, r"population.num_clients = 40 has no effect"),
+        ({"population.file": "fleet.csv"}, "population.file = 'fleet.csv' has no effect"),
+        ({"augmentation.randaugment": [2]}, "augmentation.randaugment"),
+        ({"name": "none"}, "name = None: input should be a valid string"),
+        ({"training.rounds": "none"}, "training.rounds = None"),
+        ({"training.roundz": "none"}, "unknown key 'training.roundz'"),
+        ({"method.name": [1]}, "method.name = '.1.' is unknown"),
+        ({"method.name": "scalefl", "method.levels": [[1.5, 0.5]]}, r"method.levels.0.0 = 1.5: .*integer"),
+        ({"method.name": "scalefl", "method.levels": [[1, 0.5, 2]]}, "method.levels.0 = .1, 0.5, 2."),
+        ({"method.name": "scalefl", "method.levels": [1, 0.5]}, "method.levels.0 = 1: input should be a valid tuple"),
+        ({"method.name": "scalefl", "method.levels": 4}, "method.levels = 4: input should be a valid tuple"),
+        ({"method.name": "heterofl", "method.widths": ["wide"]}, "method.widths.0 = 'wide'"),
+        ({"method.name": "heterofl", "method.width": [0.5]}, r"'method.width': did you mean 'method.widths'\?"),
+        ({"method.name": "heterofl", "method.weighting": "counts"}, "method.weighting = 'counts': input should be"),
+        ({"method.name": "fiarse", "method.layerwise": 1}, "method.layerwise = 1"),
+        ({"resnet.stem_channels": 64}, r"unknown key 'resnet.stem_channels'"),
+        ({"resnet.blocks": [2, 2.5]}, "resnet.blocks.1 = 2.5"),
+        ({"resnet.stage_channels": 64}, "resnet.stage_channels = 64"),
+    ],
+)
+def test_bad_settings_get_one_clear_sentence(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message) as caught:
+        load_recipe("digits", settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_setting_without_a_value_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"section\.key=value"):
+        load_recipe("digits", ["training.rounds"])
+
+
+def test_an_unknown_recipe_is_refused_with_the_nearest() -> None:
+    with pytest.raises(InvalidInput, match=r"unknown recipe 'digit' \(did you mean 'digits'\?\).*cifar100-paper"):
+        load_recipe("digit")
+
+
+def test_a_file_that_is_no_toml_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "broken.toml"
+    path.write_text("name = [")
+    with pytest.raises(InvalidInput, match=r"broken.toml is no valid TOML"):
+        load_recipe(str(path))
+
+
+def test_a_recipe_object_takes_settings_too() -> None:
+    recipe = load_recipe("digits")
+    assert resolve_recipe(recipe) is recipe
+    assert resolve_recipe(recipe, {"training.rounds": 3}).training.rounds == 3
+    with pytest.raises(InvalidInput, match="unknown key 'nonsense'"):
+        resolve_recipe(recipe, {"nonsense.key": 1})
+    assert resolve_recipe(Path("digits")) == recipe
+
+
+def test_control_characters_survive_in_a_written_recipe() -> None:
+    odd = parse_recipe(MINIMAL, "mine", {"name": 'a\nb\t"c"\x01'})
+    assert parse_recipe(odd.to_toml(), "again") == odd
+
+
+def test_a_written_recipe_is_plain_toml() -> None:
+    awkward = parse_recipe(MINIMAL, "mine", {"data.folder": 'C:\\data "new"'})
+    assert tomllib.loads(awkward.to_toml())["data"]["folder"] == 'C:\\data "new"'
+
+
+@pytest.mark.parametrize(("name", "examples"), [("cinic10-paper", (4000, 1000)), ("tinyimagenet-paper", (8000, 2000))])
+def test_the_papers_other_data_sets_keep_its_protocol(name: str, examples: tuple[int, int]) -> None:
+    paper, other = load_recipe("cifar100-paper").settings(), load_recipe(name).settings()
+    own = {"name", "data.name", "data.validation_examples", "data.calibration_examples", "variants.cache"}
+    own |= {"network.stem_stride", "resnet.stem_stride"}
+    assert {key for key in paper if paper[key] != other[key]} <= own
+    assert (other["data.validation_examples"], other["data.calibration_examples"]) == examples
+    stride = 2 if name == "tinyimagenet-paper" else 1
+    assert other["network.stem_stride"] == other["resnet.stem_stride"] == stride
+
+
+def test_prepared_data_are_looked_up_in_the_recipes_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    described = {"classes": 3, "channels": 1, "side": 8, "examples": {"train": 6, "test": 3}, "normalisation": None}
+    arrays = {
+        f"{split}_{kind}.npy": {"bytes": 1, "sha256": ""}
+        for split in ("train", "test")
+        for kind in ("images", "labels")
+    }
+    (folder / "dataset.json").write_text(json.dumps({**described, "arrays": arrays}))
+    recipe = load_recipe("digits", {"data.name": "mine", "data.folder": str(tmp_path)})
+    assert recipe.data.facts.classes == 3
+    with pytest.raises(InvalidInput, match=r"data.name = 'mine' is no data set"):
+        load_recipe("digits", {"data.name": "mine", "data.folder": str(folder)})
