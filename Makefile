@@ -2,10 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup chromium demo fleet-demo test gpu-test check bench gpu-bench clean
+.PHONY: help setup chromium demo fleet-demo test gpu-test lint check hooks bench gpu-bench clean
 
 help: ## Show this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup: .venv/ready ## Install fedfeast and its tools into .venv
 
@@ -34,20 +34,26 @@ test: setup chromium ## Run all tests, in two processes of one thread each
 gpu-test: setup ## Run the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu
 
-check: test ## Run the tests, then formatter, linter and type checker
+lint: setup ## Check format, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: setup ## Measure speed and memory; results belong in benchmarks/
-	$(BIN)/python benchmarks/eager_overhead.py
-	$(BIN)/python benchmarks/many_clients.py
-	$(BIN)/python benchmarks/two_processes.py
-	$(BIN)/python benchmarks/fleet.py
-	$(BIN)/python benchmarks/server_load.py
+check: lint ## Check format, lint and types, then run the tests: all that a change must pass
+	$(MAKE) test
+
+hooks: setup ## Have git check format, lint and types at every commit
+	$(BIN)/pre-commit install
+
+bench: setup ## Measure speed and memory; results belong in benchmarks/results/
+	$(BIN)/python benchmarks/scripts/eager_overhead.py
+	$(BIN)/python benchmarks/scripts/many_clients.py
+	$(BIN)/python benchmarks/scripts/two_processes.py
+	$(BIN)/python benchmarks/scripts/fleet.py
+	$(BIN)/python benchmarks/scripts/server_load.py
 
 gpu-bench: setup ## Measure a round on a CUDA device; FOLDER holds the data
-	$(BIN)/python benchmarks/round_gpu.py --set data.folder=$(FOLDER)
+	$(BIN)/python benchmarks/scripts/round_gpu.py --set data.folder=$(FOLDER)
 
 clean: ## Remove the environment and caches, never runs
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "many_clients.py"
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "scripts" / "many_clients.py"
 
 
 def test_ten_thousand_clients_stay_under_two_gib() -> None:

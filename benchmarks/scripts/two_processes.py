@@ -66,7 +66,7 @@ def measure(rounds: int, repeats: int) -> dict[str, Any]:
     }
     return {
         "date": date.today().isoformat(),
-        "command": f"python benchmarks/two_processes.py --rounds {rounds} --repeats {repeats}",
+        "command": f"python benchmarks/scripts/two_processes.py --rounds {rounds} --repeats {repeats}",
         "hardware": f"{_processor()}, {os.cpu_count()} cores",
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
         "recipe": "digits",

@@ -168,7 +168,7 @@ def main() -> None:
     if arguments.out is not None:
         given = f"--rungs {arguments.rungs} --threads {arguments.threads}{' --int8' if arguments.int8 else ''}"
         given += " --data-folder DATA" if arguments.data_folder else ""
-        write(result, f"python benchmarks/ladder.py {given}", arguments.out)
+        write(result, f"python benchmarks/scripts/ladder.py {given}", arguments.out)
 
 
 if __name__ == "__main__":

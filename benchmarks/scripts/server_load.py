@@ -263,7 +263,7 @@ def main() -> None:
     print(json.dumps(result, indent=2))
     if arguments.out is not None:
         given = f"--seconds {arguments.seconds:g} --rate {arguments.rate} --clients {arguments.clients}"
-        write(result, f"python benchmarks/server_load.py {given}", arguments.out)
+        write(result, f"python benchmarks/scripts/server_load.py {given}", arguments.out)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Replies of the paper population's slices through the checks and the accumulator, as a fleet's server takes them in.
 
-python benchmarks/stream_replies.py --replies 10000
+python benchmarks/scripts/stream_replies.py --replies 10000
 """
 
 import argparse

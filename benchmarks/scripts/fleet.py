@@ -20,7 +20,8 @@ from fedfeast.recipes.building import build_method
 from fedfeast.recipes.recipe import load_recipe
 from fedfeast.runs import Run
 
-ROOT = Path(__file__).parent
+SCRIPTS = Path(__file__).parent
+DEPLOY = Path(__file__).parents[2] / "deploy"
 PATIENCE_SECONDS = 900.0
 
 
@@ -41,7 +42,7 @@ def digits(folder: Path, rounds: int) -> dict[str, Any]:
         for index in range(3):
             fleet.start_node(f"node-{index}", {"partition-id": index, "num-partitions": 3})
         words = "; ".join([*settings, "fleet.least_clients=3"])
-        fleet.submit(ROOT.parent / "deploy", {"recipe": "digits", "out": str(folder / "run"), "settings": words})
+        fleet.submit(DEPLOY, {"recipe": "digits", "out": str(folder / "run"), "settings": words})
         wait_for(folder / "run" / "summary.json", fleet)
     rows = {"simulation": simulated.folder.metrics(), "fleet": Run.open(folder / "run").folder.metrics()}
     return {name: [row["seconds"] for row in one] for name, one in rows.items()}
@@ -53,7 +54,7 @@ def payload(folder: Path, budgets: list[float], rounds: int, rule: str = "mean")
         fleet.start_superlink()
         for index, budget in enumerate(budgets):
             fleet.start_node(f"node-{index:02d}", {"name": f"node-{index:02d}", "budget-macs": budget, "step": index})
-        words = fleet.run_words(ROOT / "fleet_app", {"out": str(folder / "out"), "rule": rule})
+        words = fleet.run_words(SCRIPTS / "fleet_app", {"out": str(folder / "out"), "rule": rule})
         fleet.start("run", [*words, "--run-config", f"nodes={len(budgets)} rounds={rounds}"])
         wait_for(folder / "out" / "done", fleet)
     rows: list[dict[str, Any]] = json.loads((folder / "out" / "rounds.json").read_text())

@@ -1,6 +1,6 @@
 """Measure a round of every method on one GPU, one after another over the same rounds of the same recipe.
 
-python benchmarks/methods_gpu.py --set data.folder=FOLDER --out benchmarks/DATE-methods-gpu.md
+python benchmarks/scripts/methods_gpu.py --set data.folder=FOLDER --out benchmarks/results/DATE-methods-gpu.md
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Measure a round of a recipe on one GPU: the graph engine against the eager one in the same run, and where time goes.
 
-python benchmarks/round_gpu.py --set data.folder=FOLDER --out benchmarks/DATE-round-gpu.md
+python benchmarks/scripts/round_gpu.py --set data.folder=FOLDER --out benchmarks/results/DATE-round-gpu.md
 """
 
 import argparse

@@ -29,7 +29,7 @@ def memory_mib() -> dict[str, float]:
     return {key: int(lines[key].split()[0]) / 1024 for key in ("VmRSS", "VmHWM")}
 
 
-class TimedPost(Transport):
+class TimedTransport(Transport):
     """Counts the seconds inside Flower's calls that move something."""
 
     def __init__(self, grid: Grid) -> None:
@@ -61,7 +61,7 @@ def main(grid: Grid, context: Context) -> None:
     method, _ = build_method(recipe)
     out.mkdir(parents=True, exist_ok=True)
     terms = Terms.of(recipe, method, Normalisation((0.5,), (0.2,)), ())
-    transport = TimedPost(grid)
+    transport = TimedTransport(grid)
     fleet = Fleet(transport, RunFolder(out), method, terms, recipe.fleet)
     fleet.gather(0)
     engine = FleetEngine(method, fleet, torch.float32)

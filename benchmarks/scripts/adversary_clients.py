@@ -1,6 +1,6 @@
 """Digits with clients that lie: what each rule of aggregation keeps of the population score.
 
-python benchmarks/hostile_clients.py --seeds 0,1,2 --out benchmarks/DATE-adversary-clients.md
+python benchmarks/scripts/adversary_clients.py --seeds 0,1,2 --out benchmarks/results/DATE-adversary-clients.md
 """
 
 import argparse
@@ -23,9 +23,9 @@ Runs = Mapping[tuple[str, int], Run]  # case and seed
 
 
 def cases(share: float, enlargement: float) -> dict[str, Mapping[str, Any]]:
-    """Every rule with hostile clients, the plain mean first, after the clean run that all are measured against."""
+    """Every rule with lying clients, the plain mean first, after the clean run that all are measured against."""
     lies = {"adversary.share": share, "adversary.enlargement": enlargement}
-    return {CLEAN: {}, **{f"{rule}, hostile": {"aggregation.rule": rule, **lies} for rule in RULES}}
+    return {CLEAN: {}, **{f"{rule}, adversary": {"aggregation.rule": rule, **lies} for rule in RULES}}
 
 
 def train(out: Path, settings: Mapping[str, Any]) -> Path:
@@ -49,7 +49,7 @@ def train_all(folder: Path, seeds: Sequence[int], rounds: int, lies: tuple[float
 
 
 def who_lies(run: Run) -> str:
-    """Say what the hostile clients of a run hold, and how often they are in the majority."""
+    """Say what the lying clients of a run hold, and how often they are in the majority."""
     federation = run.federation
     adversary = federation.update_policy().adversary
     assert adversary is not None
@@ -95,7 +95,7 @@ def liar_table(runs: Runs, seeds: Sequence[int]) -> list[str]:
         "| seed | data that liars hold | positions and rounds with one or two contributors | with half or more liars |",
         "|---" * 4 + "|",
     ]
-    return lines + [f"| {seed} | {who_lies(runs['median, hostile', seed])} |" for seed in seeds]
+    return lines + [f"| {seed} | {who_lies(runs['median, adversary', seed])} |" for seed in seeds]
 
 
 def budget_table(runs: Runs, seed: int) -> list[str]:
