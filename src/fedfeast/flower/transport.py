@@ -55,5 +55,5 @@ class Transport:
                     del self._waiting[pending.message_id]
 
     def waiting(self, kind: str) -> list[PendingMessage]:
-        """Return the unanswered letters of a kind."""
+        """Return the messages that wait for an answer of a kind."""
         return [pending for pending in self._waiting.values() if pending.kind == kind]

@@ -30,10 +30,7 @@ from fedfeast.federation import (
     choose_adversaries,
 )
 from fedfeast.planning.outline import outline
-from fedfeast.population import (
-    Partition,
-    Population,
-)
+from fedfeast.population import Partition, Population
 from fedfeast.randomness import named_generator
 from fedfeast.recipes.building import build_partition, build_preparation, build_privacy, build_server_split, build_sgd
 from fedfeast.recipes.recipe import Recipe
@@ -88,9 +85,8 @@ class Federation:
         """Return what is done to replies, before the first round."""
         recipe, adversary = self.recipe, None
         if recipe.adversary.share > 0:
-            liars = choose_adversaries(
-                self.participants, recipe.adversary.share, named_generator(recipe.seed, "hostile")
-            )
+            generator = named_generator(recipe.seed, "hostile")  # the section's first name: another would draw others
+            liars = choose_adversaries(self.participants, recipe.adversary.share, generator)
             adversary = Adversary(liars, recipe.adversary.enlargement)
         return UpdatePolicy(
             Aggregation(**recipe.aggregation.model_dump()), build_privacy(recipe), adversary, recipe.seed

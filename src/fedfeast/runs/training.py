@@ -119,7 +119,7 @@ class _RoundTrainer:
     """Takes a run from one state to the next."""
 
     def __init__(self, federation: Federation, folder: RunFolder, ranks: Ranks, client_source: ClientSource) -> None:
-        self.federation, self._folder, self._ranks, self._workforce = federation, folder, ranks, client_source
+        self.federation, self._folder, self._ranks, self._client_source = federation, folder, ranks, client_source
         self._engine, self._policy = client_source.engine(federation), federation.update_policy()
         if ranks.size > 1:
             self._engine = DistributedEngine(self._engine, ranks, federation.preparation)
@@ -133,7 +133,7 @@ class _RoundTrainer:
         attempts = 0
         while True:
             attempts += 1
-            self.federation = self._workforce.available(self.federation, round_index)
+            self.federation = self._client_source.available(self.federation, round_index)
             assignments, method_state = self._plan(state, round_index)
             try:
                 result = self._engine.run_round(RoundOrder(state.flat, assignments, round_index, rate, policy))
