@@ -3,9 +3,9 @@ from pathlib import Path
 
 import jinja2
 import pytest
-from matplotlib.figure import Figure
 
 from fedfeast.presentation.assets import read_asset
+from fedfeast.presentation.chart import ACCURACY, Chart, HeatMap, macs_axis, published_series
 from fedfeast.presentation.pages import Pictures, write_page
 
 CONTENT = {"title": "<T>", "lead": "lead", "notes": [], "comparison": [], "shared_figures": [], "runs": []}
@@ -32,14 +32,18 @@ def test_the_look_is_inside(tmp_path: Path) -> None:
     assert read_asset("charts.js") in page
 
 
-def test_figures_are_charts_and_files(tmp_path: Path) -> None:
+def test_charts_are_inside_the_page_and_files_beside_it(tmp_path: Path) -> None:
     pictures = Pictures(tmp_path / "pictures")
-    plain = pictures.add("Heading", "one", Figure(), [{"kind": "xy"}, {"kind": "grid"}], "caption")
-    linked = pictures.add("Heading", "two", Figure(), [{"label": "</script>"}], "caption", linked=True)
-    assert [chart["id"] for chart in plain["charts"]] == ["chart-one-0", "chart-one-1"]
+    heat_map = HeatMap("block", ("stem",), ("0",), ((50.0,),))
+    chart = Chart(macs_axis(), ACCURACY, (published_series("</script>", [(1e6, 50.0)], "ink"),))
+    plain = pictures.add("Heading", "one", [chart, heat_map], "caption")
+    linked = pictures.add("Heading", "two", [chart], "caption", linked=True)
+    assert [one["id"] for one in plain["charts"]] == ["chart-one-0", "chart-one-1"]
     assert plain["links"] == []
     assert linked["links"] == ["pictures/two.svg", "pictures/two.png"]
     assert "<" not in linked["charts"][0]["content"]
-    assert json.loads(linked["charts"][0]["content"]) == {"label": "</script>"}
+    assert json.loads(linked["charts"][0]["content"]) == chart.spec()
     assert [file.name for file in pictures.files] == ["one.svg", "one.png", "two.svg", "two.png"]
     assert all(file.is_file() for file in pictures.files)
+    titled = ["<!-- Heading -->" in (tmp_path / "pictures" / f"{name}.svg").read_text() for name in ("one", "two")]
+    assert titled == [False, True], "a file that is handed on says what it shows"

@@ -1,103 +1,194 @@
-import io
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
+from matplotlib.colors import to_hex
 from PIL import Image
 
-from fedfeast.evaluation import Curve, CurvePoint
 from fedfeast.planning.searching import search_recipe
-from fedfeast.presentation.pictures import (
-    clients_figure,
-    coverage_figure,
-    curve_figure,
-    draw_curves,
-    history_figure,
-    latency_figure,
-    search_figure,
+from fedfeast.presentation.chart import (
+    ACCURACY,
+    DASHED,
+    AnyChart,
+    Axis,
+    Bar,
+    Chart,
+    HeatMap,
+    Mark,
+    Note,
+    Point,
+    Series,
+    macs_axis,
+    mark_of,
 )
+from fedfeast.presentation.palette import cell_colour, colour_of
+from fedfeast.presentation.pictures import (
+    MARKERS,
+    draw_charts,
+    draw_curves,
+    draw_latency,
+    draw_search,
+    figure_of,
+    log_ticks,
+    svg_of,
+)
+from fedfeast.presentation.run_charts import clients_charts, coverage_charts, curve_charts, history_charts
 from fedfeast.recipes import load_recipe
 from fedfeast.runs import Run
-from fedfeast.runs.folder import RunFolder
+
+PARTS = [{"stage": "stem", "block": 0, "data_share": 1.0}, {"stage": "stage1", "block": 1, "data_share": 0.25}]
+PHONE = {
+    "points": [{"name": f"{n}k", "median_ms": 2.0**n, "accuracy": 0.5 + n / 100} for n in range(1, 21)],
+    "device": "a phone",
+    "threads": 2,
+}
 
 
-def made_up_run(folder: Path, recipe: str = "digits") -> Run:
-    made = RunFolder.create(folder, load_recipe(recipe), threads=1, device="cpu")
-    columns = {
-        "budget_macs": [500.0, 1500.0, 9000.0],
-        "target_share": [0.1, 0.3, 0.6],
-        "realized_share": [0.2, 0.2, 0.6],
-    }
-    made.write_clients(columns)
-    made.write_summary({"finished_rounds": 2}, Curve((CurvePoint("1k", 1000, 1, 0.5), CurvePoint("2k", 2000, 2, 0.75))))
-    made.append_metrics({"round": 1, "losses": {"teacher": 2.0, "student": 1.0}})
-    made.append_metrics({"round": 2, "losses": {"teacher": 1.0}, "validation_score": 0.4})
-    return Run(made)
+def line(label: str, number: int = 0, mark: Mark = "dot", count: int = 4) -> Series:
+    return Series(label, tuple(Point(25e6 * 2**step, 60.0 + step) for step in range(count)), number, mark)
 
 
-@pytest.fixture
-def runs(tmp_path: Path) -> list[Run]:
-    return [made_up_run(tmp_path / "one"), made_up_run(tmp_path / "two")]
+def over_macs(*series: Series) -> Chart:
+    return Chart(macs_axis(), ACCURACY, series)
 
 
-def texts(figure: Figure) -> str:
-    text = io.StringIO()
-    figure.savefig(text, format="svg")
-    return text.getvalue()
+def check_files(charts: Sequence[AnyChart], folder: Path, labels: Sequence[str]) -> None:
+    """Draw charts, and find labels in the SVG and ink on the PNG."""
+    text = svg_of(charts)
+    for label in labels:
+        assert f"<!-- {label} -->" in text, label
+    draw_charts(charts, folder / "picture.png")
+    with Image.open(folder / "picture.png") as picture:
+        assert picture.width == 1152
+        assert picture.height == pytest.approx(1.6 * sum(chart.height for chart in charts), abs=1)
+        assert len(picture.convert("RGB").getcolors(1 << 24) or ()) > 50
 
 
-def test_curves_of_several_runs_in_one_picture(runs: list[Run], tmp_path: Path) -> None:
-    text = texts(curve_figure(runs))
-    for label in ("one, feast: population score 41.7 %", "two, feast", "test accuracy (%)", "MACs per example"):
-        assert label in text
-    assert "the paper" not in text
-    draw_curves(runs[:1], tmp_path / "curve.png")
-    with Image.open(tmp_path / "curve.png") as picture:
-        assert picture.width > 1000
+def test_pictures_of_runs(make_up_run: Callable[..., Run], tmp_path: Path) -> None:
+    runs = [make_up_run("one"), make_up_run("two")]
+    curves = ("one, feast: population score 41.7 %", "two, feast: population score 41.7 %", "test accuracy (%)")
+    check_files(curve_charts(runs), tmp_path, (*curves, "clients by budget"))
+    check_files(history_charts(runs), tmp_path, ("one, feast, teacher", "mean training loss", "round", "two, feast"))
+    clients = ("target share", "realized share", "share of all examples (%)")
+    check_files(clients_charts(runs[0]), tmp_path, clients)
+    check_files(coverage_charts(PARTS), tmp_path, ("stem", "stage1", "25", "100"))
 
 
-def test_the_papers_anchors_stand_on_its_own_data_set_alone(runs: list[Run], tmp_path: Path) -> None:
-    paper = made_up_run(tmp_path / "paper", "cifar100-paper")
-    assert "the paper's FEAST, 4000 rounds" in texts(curve_figure([paper]))
-    assert "the paper" not in texts(curve_figure([paper, runs[0]]))
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_the_suffix_picks_the_format(make_up_run: Callable[..., Run], tmp_path: Path, suffix: str) -> None:
+    runs, found = [make_up_run("one")], search_recipe(load_recipe("digits"), [2e5, 1e6]).distinct
+    draw_curves(runs, tmp_path / f"curves.{suffix}")
+    draw_search(found, tmp_path / f"search.{suffix}")
+    draw_latency(PHONE, tmp_path / f"latency.{suffix}")
+    begins = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix]
+    for name in ("curves", "search", "latency"):
+        assert (tmp_path / f"{name}.{suffix}").read_bytes().startswith(begins)
+    if suffix == "svg":
+        assert all(f"<!-- {word} -->" in (tmp_path / "search.svg").read_text() for word in ("fitness", "stage 3"))
+        text = (tmp_path / "latency.svg").read_text()
+        assert "<!-- 1k -->" in text
+        assert "<!-- 2k -->" not in text
 
 
-def test_small_differences_do_not_fill_the_axis(runs: list[Run]) -> None:
-    low, high = curve_figure(runs).axes[0].get_ylim()
-    assert high - low > 25
-    runs[0].folder.write_summary(
-        {"finished_rounds": 2}, Curve((CurvePoint("1k", 1000, 1, 0.981), CurvePoint("2k", 2000, 2, 0.983)))
-    )
-    low, high = curve_figure(runs[:1]).axes[0].get_ylim()
-    assert high - low == pytest.approx(10)
-    assert high <= 101
+def test_a_picture_shows_what_the_page_shows() -> None:
+    several = [line(f"series {number}", number, mark_of(number)) for number in range(12)]
+    chart = over_macs(*several)
+    (axes,) = figure_of([chart]).axes
+    drawn = {str(one.get_label()): one for one in axes.get_lines()}
+    spec = chart.spec()
+    assert (axes.get_xlim(), axes.get_ylim()) == (chart.x_limits, chart.y_limits)
+    for series in spec["series"]:
+        shown = drawn[series["label"]]
+        assert to_hex(shown.get_color()) == colour_of(series["colour"])
+        assert shown.get_marker() == MARKERS[series.get("mark", "dot")][0]
+        pairs = zip(np.asarray(shown.get_xdata()), np.asarray(shown.get_ydata()), strict=True)
+        assert [list(pair) for pair in pairs] == series["points"]
+    looks = {(one.get_color(), one.get_marker()) for one in axes.get_lines()}
+    assert len(looks) == 12
 
 
-def test_history_clients_coverage_and_search(runs: list[Run]) -> None:
-    history = texts(history_figure(runs))
-    assert all(label in history for label in ("one, feast, teacher", "mean training loss", "round"))
-    clients = texts(clients_figure(runs[0]))
-    assert all(label in clients for label in ("target share", "realized share", "share of all examples (%)"))
-    parts = [{"stage": "stem", "block": 0, "data_share": 1.0}, {"stage": "stage1", "block": 1, "data_share": 0.25}]
-    coverage = texts(coverage_figure(parts))
-    assert all(label in coverage for label in ("stem", "stage1", "<!-- 25 -->", "<!-- 100 -->"))
-    found = search_recipe(load_recipe("digits"), [2e5, 1e6]).distinct
-    assert all(label in texts(search_figure(found)) for label in ("fitness", "extra blocks", "width index", "stage 3"))
+def test_every_mark_has_a_marker_of_its_own() -> None:
+    markers = [marker for mark, (marker, _) in MARKERS.items() if mark != "ring"]
+    assert len(set(markers)) == len(markers)
 
 
-def test_accuracy_against_latency() -> None:
-    points = [{"name": f"{n}k", "median_ms": 2.0**n, "accuracy": 0.5 + n / 100} for n in range(1, 21)]
-    text = texts(latency_figure({"points": points, "device": "a phone", "threads": 2}))
-    for label in ("latency of one image (ms), a phone, 2 threads", "test accuracy (%)", "<!-- 1k -->", "<!-- 20k -->"):
-        assert label in text
-    assert "<!-- 2k -->" not in text, "not every point is named where there are many"
+def test_dashes_open_marks_and_points_without_a_line() -> None:
+    dashed = Series("dashed", line("").points, 1, dash=DASHED)
+    published = Series("published", line("").points, "ink", "diamond", line=False)
+    (axes,) = figure_of([over_macs(dashed, published)]).axes
+    first, second = axes.get_lines()
+    assert first.get_linestyle() == "--"
+    assert second.get_linestyle() == "None"
+    assert to_hex(second.get_markerfacecolor()) == colour_of("card")
+    assert to_hex(second.get_markeredgecolor()) == colour_of("ink")
 
 
-def test_the_line_joins_networks_that_no_faster_one_matches() -> None:
-    accuracies, times = [0.5, 0.4, 0.7, 0.6], [1.0, 2.0, 3.0, 3.0]
-    pairs = zip(accuracies, times, strict=True)
-    points = [{"name": f"{accuracy}", "median_ms": ms, "accuracy": accuracy} for accuracy, ms in pairs]
-    every, best = latency_figure({"points": points, "device": "a phone", "threads": 2}).axes[0].get_lines()
-    assert np.asarray(every.get_xdata()).size == 4
-    assert np.asarray(best.get_ydata()).tolist() == pytest.approx([50, 70])
+def test_bars_are_those_of_the_description() -> None:
+    bars = (Bar(100, 200, 3, muted=True), Bar(200, 400, 5))
+    (axes,) = figure_of([Chart(macs_axis(), Axis("clients", floor=0), bars=bars)]).axes
+    shown = [(patch.get_x(), patch.get_width(), patch.get_height()) for patch in axes.patches]  # type: ignore[attr-defined]
+    assert shown == [(100, 100, 3), (200, 200, 5)]
+    assert [to_hex(patch.get_facecolor()) for patch in axes.patches] == [colour_of("grey"), colour_of(0)]
+
+
+def test_the_range_that_is_not_compared_is_shaded() -> None:
+    plain, shaded = over_macs(line("one")), Chart(macs_axis(), ACCURACY, (line("one"),), shade_to=30e6)
+    assert len(figure_of([plain]).axes[0].patches) == 0
+    assert len(figure_of([shaded]).axes[0].patches) == 1
+
+
+def test_several_seeds_have_a_band() -> None:
+    spread = Series("one", tuple(Point(point.x, point.y, 0.5) for point in line("one").points))
+    assert len(figure_of([over_macs(spread)]).axes[0].collections) == 1
+    assert len(figure_of([over_macs(line("one"))]).axes[0].collections) == 0
+
+
+def test_charts_over_one_axis_have_its_numbers_once() -> None:
+    axis = macs_axis(least=1e6, greatest=1e9)
+    upper, lower = Chart(axis, ACCURACY, (line("one"),)), Chart(axis, Axis("level"), (line("two"),))
+    above, below = figure_of([upper, lower]).axes
+    assert (above.get_xlabel(), below.get_xlabel()) == ("", axis.label)
+    apart, _ = figure_of([over_macs(line("one")), lower]).axes
+    assert apart.get_xlabel() == axis.label
+
+
+def test_a_heat_map_has_the_pages_colours() -> None:
+    (axes,) = figure_of([HeatMap("block", ("stem", "head"), ("0", "1"), ((100.0, None), (40.0, 0.0)))]).axes
+    expected = [cell_colour(share) for share in (100, 40, 0)]
+    assert [to_hex(patch.get_facecolor()) for patch in axes.patches] == expected
+    assert [text.get_text() for text in axes.texts] == ["100", "40", "0"]
+
+
+def test_a_crowded_line_shows_some_of_its_marks() -> None:
+    crowded = Series("many", tuple(Point(step, 0.5) for step in range(1, 401)))
+    sparse = Series("few", (Point(1, 0.5), Point(2, 0.5), Point(400, 0.5)))
+    chart = Chart(Axis("round"), Axis("loss"), (crowded, sparse))
+    many, few = figure_of([chart]).axes[0].get_lines()
+    marked = many.get_markevery()
+    assert isinstance(marked, list)
+    assert 20 < len(marked) < 50
+    assert few.get_markevery() is None
+
+
+def test_numbers_of_a_logarithmic_axis_stand_apart() -> None:
+    assert log_ticks(1e4, 1e7) == pytest.approx([n * 10**p for p in (4, 5, 6) for n in (1, 2, 5)] + [1e7])
+    for right in (1.5, 3, 20, 1e3, 1e6, 1e12):
+        ticks = log_ticks(1.0, right)
+        assert len(ticks) >= 2
+        assert min(math.log(after / before) for before, after in pairwise(ticks)) > 0.06 * math.log(right)
+
+
+def test_the_same_chart_has_the_same_bytes_and_leaves_no_settings_behind(tmp_path: Path) -> None:
+    before = dict(matplotlib.rcParams)
+    charts = [Chart(macs_axis(), ACCURACY, (line("one"),), notes=(Note(25e6, 60.0, "$here$"),))]
+    assert svg_of(charts) == svg_of(charts)
+    for name in ("one.svg", "two.svg"):
+        draw_charts(charts, tmp_path / name, title="$title$")
+    assert (tmp_path / "one.svg").read_text() == (tmp_path / "two.svg").read_text()
+    assert "<!-- $title$ -->" in (tmp_path / "one.svg").read_text()
+    assert "<!-- $here$ -->" in (tmp_path / "one.svg").read_text()
+    assert dict(matplotlib.rcParams) == before

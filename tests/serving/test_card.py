@@ -1,5 +1,6 @@
 from typing import Any
 
+from fedfeast.presentation.palette import colour_of
 from fedfeast.serving.card import curve_picture, write_card
 
 CURVE = (
@@ -91,3 +92,5 @@ def test_the_picture_marks_this_network_and_has_the_same_bytes_each_time() -> No
     assert "this network" in picture
     assert "test accuracy (%)" in picture
     assert picture == curve_picture(CURVE, MANIFEST)
+    assert colour_of(0) in picture, "one palette for all pictures"
+    assert colour_of("warm") in picture

@@ -183,7 +183,7 @@ def search(
     """Build a cache of variants for a recipe's space: the fittest network within every MAC target."""
     from fedfeast.app.progress import CountedProgress
     from fedfeast.planning.searching import search_recipe, targets_of
-    from fedfeast.presentation.pictures import search_figure
+    from fedfeast.presentation.pictures import draw_search
     from fedfeast.recipes import load_recipe
 
     loaded = load_recipe(recipe, settings or [])
@@ -193,7 +193,7 @@ def search(
     with CountedProgress(console, "searching", len(wanted)) as progress:
         result = search_recipe(loaded, wanted, lambda found: progress.advance(f"{found.macs:,} MACs"))
     result.write(file)
-    search_figure(result.distinct).savefig(file.with_suffix(".png"), dpi=160)
+    draw_search(result.distinct, file.with_suffix(".png"))
     facts = {
         "cache": str(file),
         "picture": str(file.with_suffix(".png")),

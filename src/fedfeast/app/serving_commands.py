@@ -121,7 +121,7 @@ def latency(
 ) -> None:
     """Measure every served network's latency on this device and draw accuracy against it."""
     from fedfeast.app.progress import CountedProgress
-    from fedfeast.presentation.pictures import latency_figure
+    from fedfeast.presentation.pictures import draw_latency
     from fedfeast.serving.extraction import Extractor
     from fedfeast.serving.latency import measure_run
     from fedfeast.whole_files import write_json
@@ -133,7 +133,7 @@ def latency(
         measured = measure_run(extractor, threads, repeats, lambda point: progress.advance(f"{point.name} MACs"))
     write_json(folder / "latency.json", measured)
     for suffix in ("png", "svg"):
-        latency_figure(measured).savefig(folder / f"latency.{suffix}", dpi=160)
+        draw_latency(measured, folder / f"latency.{suffix}")
     if as_json:
         print(json.dumps({**measured, "picture": str(folder / "latency.png")}, indent=2))
         return

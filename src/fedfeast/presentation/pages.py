@@ -1,4 +1,4 @@
-"""Self-contained HTML pages: templates of this folder charts and look inside, figures as files beside them."""
+"""Self-contained HTML pages: charts and look inside, the same charts as pictures beside them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from matplotlib.figure import Figure
 
 from fedfeast.presentation.assets import read_asset
+from fedfeast.presentation.chart import AnyChart
+from fedfeast.presentation.pictures import draw_charts
 from fedfeast.whole_files import write_text
 
 
@@ -28,7 +29,7 @@ def write_page(template: str, content: Mapping[str, Any], path: Path) -> None:
 
 
 class Pictures:
-    """Collects figures: as charts for the page, and drawn as files."""
+    """Collects the charts of a page, and draws them into files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -38,21 +39,20 @@ class Pictures:
         self,
         heading: str,
         name: str,
-        figure: Figure,
-        charts: Sequence[Mapping[str, Any]],
+        charts: Sequence[AnyChart],
         caption: str,
         linked: bool = False,
     ) -> dict[str, Any]:
-        """Save a figure in both formats; return what the page shows of it, with links to the files if wanted."""
+        """Draw charts in both formats; return what the page shows of them, with links to the files if wanted."""
         self.folder.mkdir(parents=True, exist_ok=True)
         files = [self.folder / f"{name}{suffix}" for suffix in (".svg", ".png")]
-        for file in files:
-            figure.savefig(file, dpi=160)
+        for file in files:  # one that is handed on by a link says what it shows
+            draw_charts(charts, file, heading if linked else "")
         self.files += files
         return {
             "heading": heading,
             "charts": [
-                {"id": f"chart-{name}-{number}", "content": _inside_a_page(chart)}
+                {"id": f"chart-{name}-{number}", "content": _inside_a_page(chart.spec())}
                 for number, chart in enumerate(charts)
             ],
             "caption": caption,

@@ -1,191 +1,279 @@
-"""Results as pictures."""
+"""Charts drawn into files, as charts.js draws them on a page."""
 
-from collections.abc import Mapping, Sequence
+import io
+import math
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from fedfeast.evaluation.published import ANCHORS_MACS, ROUNDS, TRAINING_RULES
-from fedfeast.presentation.axes import log_axis
-from fedfeast.presentation.axes import tidy as tidy
+from fedfeast.presentation.chart import AnyChart, Axis, Chart, HeatMap, Mark, Series
+from fedfeast.presentation.palette import cell_colour, colour_of
+from fedfeast.presentation.run_charts import curve_charts, latency_charts, search_charts
 from fedfeast.runs import Run
 from fedfeast.units import format_macs
 
-COLOURS = ("#0b6e99", "#d9730d", "#448361", "#9065b0", "#c14c8a", "#64473a", "#cb912f", "#2f9e8f", "#5d6b7a", "#d44c47")
-GREY = "#9aa5b1"
+WIDTH, PLOT_WIDTH = 720, 650  # pixels, as a page would show it: of all, and about that within the axes
+PIXELS_PER_INCH = 100
+PIXEL = 72 / PIXELS_PER_INCH  # in points, matplotlib's unit of strokes and letters
+MARK_GAP = 14  # pixels between the marks of one line
+TICK_GAP = 46  # between numbers of a logarithmic axis
+MARKERS: Mapping[Mark, tuple[str, float]] = {  # matplotlib's name, and how much larger than a dot
+    "dot": ("o", 1),
+    "square": ("s", 1),
+    "triangle": ("^", 1.15),
+    "wedge": ("v", 1.15),
+    "plus": ("P", 1.4),
+    "star": ("*", 1.65),
+    "cross": ("X", 1.4),
+    "pentagon": ("p", 1.2),
+    "leftward": ("<", 1.15),
+    "diamond": ("D", 1),
+    "ring": ("o", 1.6),
+    "none": ("", 1),
+}
+OPEN = ("diamond", "ring")
+_DRAWING = threading.RLock()  # matplotlib's settings are the process's
 
 
 def draw_curves(runs: Sequence[Run], path: Path | str) -> None:
     """Draw the runs' accuracy-MACs curves over the clients' budgets; the suffix picks the format."""
-    curve_figure(runs).savefig(path, dpi=160)
+    draw_charts(curve_charts(runs), path)
 
 
-def curve_figure(runs: Sequence[Run]) -> Figure:
-    """Return the accuracy-MACs curves over a histogram of the clients' budgets."""
-    figure = Figure(figsize=(7.2, 4.6), layout="constrained")
-    accuracy, clients = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
-    for run, colour in _coloured(runs):
-        points = run.curve.points
-        accuracy.plot(
-            [point.macs for point in points],
-            [100 * point.accuracy for point in points],
-            marker="o",
-            markersize=4.5,
-            linewidth=1.6,
-            color=colour,
-            label=f"{label_of(run)}: population score {100 * run.population_score:.1f} %",
+def draw_search(found: Sequence[Any], path: Path | str) -> None:
+    """Draw the fitness and the shapes of searched variants; the suffix picks the format."""
+    draw_charts(search_charts(found), path)
+
+
+def draw_latency(measured: Mapping[str, Any], path: Path | str) -> None:
+    """Draw accuracy against measured latency; the suffix picks the format."""
+    draw_charts(latency_charts(measured), path)
+
+
+def draw_charts(charts: Sequence[AnyChart], path: Path | str, title: str = "") -> None:
+    """Draw charts one above the other into a file; the suffix picks the format."""
+    with _settings():
+        metadata = {"Date": None} if Path(path).suffix == ".svg" else None
+        figure_of(charts, title).savefig(path, dpi=160, metadata=metadata)
+
+
+def svg_of(charts: Sequence[AnyChart]) -> str:
+    """Return charts one above the other as SVG: the same charts, the same text."""
+    text = io.StringIO()
+    with _settings():
+        figure_of(charts).savefig(text, format="svg", metadata={"Date": None})
+    return text.getvalue()
+
+
+def figure_of(charts: Sequence[AnyChart], title: str = "") -> Figure:
+    """Return charts one above the other; those over the same axis have its numbers below the last one only."""
+    with _settings():
+        heights = [chart.height for chart in charts]
+        size = (WIDTH / PIXELS_PER_INCH, (sum(heights) + (30 if title else 0)) / PIXELS_PER_INCH)
+        figure = Figure(figsize=size, layout="constrained")
+        all_axes = figure.subplots(len(charts), 1, height_ratios=heights, squeeze=False)[:, 0]
+        for place, (chart, axes) in enumerate(zip(charts, all_axes, strict=True)):
+            if isinstance(chart, HeatMap):
+                _draw_heat_map(axes, chart)
+                continue
+            _draw_chart(axes, chart)
+            following = charts[place + 1] if place + 1 < len(charts) else None
+            if isinstance(following, Chart) and following.x == chart.x:
+                axes.set_xlabel("")
+                axes.tick_params(labelbottom=False)
+        if title:
+            figure.suptitle(title, x=0.01, ha="left", fontsize="large", fontweight="bold", color=colour_of("ink"))
+        figure.align_ylabels()
+        return figure
+
+
+@contextmanager
+def _settings() -> Iterator[None]:
+    ink, soft, grey, line = map(colour_of, ("ink", "soft", "grey", "line"))
+    settings: dict[Any, Any] = {
+        "svg.hashsalt": "fedfeast",  # the same chart, the same bytes
+        "text.parse_math": False,  # a run may be called $x$
+        "font.size": 13 * PIXEL,
+        "text.color": soft,
+        "axes.labelcolor": ink,
+        "axes.edgecolor": grey,
+        "axes.spines.left": False,
+        "axes.spines.right": False,
+        "axes.spines.top": False,
+        "axes.grid": True,
+        "axes.grid.axis": "y",
+        "axes.axisbelow": True,
+        "grid.color": line,
+        "grid.linewidth": PIXEL,
+        "xtick.color": grey,
+        "ytick.color": grey,
+        "xtick.labelcolor": soft,
+        "ytick.labelcolor": soft,
+        "ytick.major.size": 0,
+        "legend.frameon": False,
+        "legend.borderaxespad": 0.2,
+        "legend.handlelength": 2.4,
+    }
+    with _DRAWING, rc_context(settings):
+        yield
+
+
+def _draw_chart(axes: Axes, chart: Chart) -> None:
+    (left, right), (low, high) = chart.x_limits, chart.y_limits
+    _set_across(axes, chart.x, left, right)
+    axes.set_ylim(low, high)
+    axes.set_ylabel(chart.y.label)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _write(chart.y, value)))
+    most = max(2, (chart.height - 60) // 34)
+    axes.yaxis.set_major_locator(MaxNLocator(most, steps=[1, 2, 5, 10], integer=chart.y.whole))
+    if chart.shade_to is not None and chart.shade_to > left:
+        axes.axvspan(left, min(chart.shade_to, right), color=colour_of("sunk"), linewidth=0, zorder=0)
+    for anchor in chart.anchors:
+        if left <= anchor <= right:
+            axes.axvline(anchor, color=colour_of("grey"), linestyle=":", linewidth=PIXEL, zorder=1)
+    if chart.bars:
+        _draw_bars(axes, chart)
+    for series in chart.series:
+        _draw_series(axes, series, chart)
+    for note in chart.notes:
+        axes.annotate(
+            note.text,
+            (note.x, note.y),
+            (6 * PIXEL, -15 * PIXEL),
+            textcoords="offset points",
+            fontsize="small",
+            color=colour_of("ink"),
         )
-    if all(run.recipe.data.name == "cifar100" for run in runs):
-        values, label = TRAINING_RULES["cifar100"]["full"], f"the paper's FEAST, {ROUNDS} rounds"
-        accuracy.plot(ANCHORS_MACS, values, "D", color="black", fillstyle="none", label=label)
-    accuracy.set_ylabel("test accuracy (%)")
-    accuracy.set_ylim(*accuracy_limits(accuracy))
-    accuracy.legend(loc="lower left", bbox_to_anchor=(0, 1), frameon=False, borderaxespad=0)
-    _draw_budgets(clients, runs[0].folder.budgets_macs())
-    macs_axis(clients)
-    tidy(accuracy, clients)
-    return figure
+    _add_legend(axes, [series.label for series in chart.series if series.label])
 
 
-def history_figure(runs: Sequence[Run]) -> Figure:
-    """Return training loss by role and validation score over the rounds."""
-    figure = Figure(figsize=(7.2, 4.6), layout="constrained")
-    loss, score = figure.subplots(2, 1, sharex=True)
-    styles = {"teacher": "-", "student": "--", "supervised": ":"}
-    for run, colour in _coloured(runs):
-        rows = run.folder.metrics()
-        for role in sorted({role for row in rows for role in row["losses"]}):
-            chosen = [(row["round"], row["losses"][role]) for row in rows if role in row["losses"]]
-            rounds, values = zip(*chosen, strict=True)
-            loss.plot(
-                rounds, values, styles.get(role, "-."), color=colour, linewidth=1, label=f"{label_of(run)}, {role}"
-            )
-        validated = [(row["round"], 100 * row["validation_score"]) for row in rows if "validation_score" in row]
-        if validated:
-            rounds, values = zip(*validated, strict=True)
-            score.plot(rounds, values, marker="o", markersize=3.5, color=colour, label=label_of(run))
-    loss.set_ylabel("mean training loss")
-    loss.legend(frameon=False, fontsize="small")
-    score.set_ylabel("validation\npopulation score (%)")
-    score.set_xlabel("round")
-    tidy(loss, score)
-    return figure
+def _set_across(axes: Axes, axis: Axis, left: float, right: float) -> None:
+    axes.set_xscale(axis.scale)
+    axes.set_xlim(left, right)
+    axes.set_xlabel(axis.label)
+    if axis.scale == "log":
+        axes.xaxis.set_major_locator(FixedLocator(log_ticks(left, right)))
+        axes.xaxis.set_minor_locator(NullLocator())
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(PLOT_WIDTH // 58, steps=[1, 2, 5, 10], integer=axis.whole))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _write(axis, value)))
 
 
-def clients_figure(run: Run) -> Figure:
-    """Return every client's data share over its budget, as asked for and as it came out."""
-    table = run.folder.clients()
-    budgets = np.array([float(row["budget_macs"]) for row in table])
-    figure = Figure(figsize=(7.2, 3.4), layout="constrained")
-    axes = figure.subplots()
-    realized = [100 * float(row["realized_share"]) for row in table]
-    order = np.argsort(budgets)
-    target = np.array([100 * float(row["target_share"]) for row in table])
-    axes.plot(budgets[order], target[order], color=GREY, linewidth=1.5, label="target share")
-    axes.scatter(budgets, realized, s=18, color=COLOURS[0], alpha=0.75, label="realized share")
-    axes.set_ylabel("share of all examples (%)")
-    axes.legend(frameon=False)
-    macs_axis(axes, "client's budget (MACs per example)")
-    tidy(axes)
-    return figure
+def log_ticks(left: float, right: float) -> list[float]:
+    """Return round numbers along a logarithmic axis, as many as there is room for."""
+    per_unit = PLOT_WIDTH / math.log10(right / left)
+    powers = range(math.floor(math.log10(left)), math.ceil(math.log10(right)) + 1)
+    for steps in ((1, 1.5, 2, 3, 4, 5, 6, 8), (1, 2, 3, 5), (1, 2, 5), (1, 3), (1,)):
+        every = [step * 10.0**power for power in powers for step in steps]
+        ticks = [tick for tick in every if 0.9999 * left <= tick <= 1.0001 * right]
+        gaps = [math.log10(after / before) * per_unit for before, after in pairwise(ticks)]
+        if gaps and min(gaps) >= TICK_GAP:
+            return ticks
+    return [left, right]
 
 
-def coverage_figure(coverage: Sequence[Mapping[str, Any]]) -> Figure:
-    """Return which part of the tensor is reached by how much data, by stage and block."""
-    stages = list(dict.fromkeys(row["stage"] for row in coverage))
-    deepest = max(row["block"] for row in coverage) + 1
-    shares = np.full((len(stages), deepest), np.nan)
-    for row in coverage:
-        shares[stages.index(row["stage"]), row["block"]] = 100 * row["data_share"]
-    figure = Figure(figsize=(7.2, 0.9 + 0.55 * len(stages)), layout="constrained")
-    axes = figure.subplots()
-    image = axes.imshow(shares, aspect="auto", cmap="YlGnBu", vmin=0, vmax=100)
-    for (stage, block), share in np.ndenumerate(shares):
-        if not np.isnan(share):
-            axes.text(block, stage, f"{share:.0f}", ha="center", va="center", color="white" if share > 55 else "black")
-    axes.set_yticks(range(len(stages)), stages)
-    axes.set_xticks(range(deepest))
-    axes.set_xlabel("block")
-    figure.colorbar(image, label="data that reach it (%)")
-    return figure
+def _write(axis: Axis, value: float) -> str:
+    if axis.format == "macs":
+        return format_macs(value)
+    return f"{value:,.0f}" if axis.format == "count" else f"{value:.4g}"
 
 
-def search_figure(found: Sequence[Any]) -> Figure:
-    """Return the fitness of searched variants and the shape they take, over their MACs."""
-    macs = [one.macs for one in found]
-    figure = Figure(figsize=(7.2, 5.4), layout="constrained")
-    fitness, depth, width = figure.subplots(3, 1, sharex=True, height_ratios=(2, 1, 1))
-    fitness.plot(macs, [one.fitness for one in found], "o-", markersize=3.5, linewidth=1, color=COLOURS[0])
-    fitness.set_ylabel("fitness")
-    for stage in range(len(found[0].architecture.depths)):
-        colour, name = COLOURS[stage % len(COLOURS)], f"stage {stage + 1}"
-        depth.plot(macs, [one.architecture.depths[stage] for one in found], color=colour, label=name)
-        width.plot(macs, [one.architecture.width_indices[stage + 1] for one in found], color=colour)
-    depth.set_ylabel("extra blocks")
-    width.set_ylabel("width index")
-    depth.legend(frameon=False, ncols=4, fontsize="small", loc="lower right")
-    macs_axis(width)
-    tidy(fitness, depth, width)
-    return figure
+def _draw_bars(axes: Axes, chart: Chart) -> None:
+    axes.bar(
+        [bar.start for bar in chart.bars],
+        [bar.value for bar in chart.bars],
+        [bar.end - bar.start for bar in chart.bars],
+        align="edge",
+        color=[colour_of("grey" if bar.muted else 0) for bar in chart.bars],
+        edgecolor=colour_of("card"),
+        linewidth=2 * PIXEL,
+    )
 
 
-def latency_figure(measured: Mapping[str, Any]) -> Figure:
-    """Return accuracy against measured latency; a line joins the networks that no faster one matches."""
-    points = sorted(measured["points"], key=lambda point: (point["median_ms"], -point["accuracy"]))
-    best = [point for place, point in enumerate(points) if point["accuracy"] > _highest(points[:place])]
-    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
-    axes = figure.subplots()
-    axes.plot(*_by_latency(points), "o", markersize=4.5, color=GREY, label="served networks, named by their MACs")
-    label = "more accurate than all faster ones"
-    axes.plot(*_by_latency(best), "o-", markersize=4.5, linewidth=1.2, color=COLOURS[0], label=label)
-    for position in np.unique(np.linspace(0, len(best) - 1, min(8, len(best))).round().astype(int)):
-        place = (best[position]["median_ms"], 100 * best[position]["accuracy"])
-        axes.annotate(best[position]["name"], place, (4, -11), textcoords="offset points", fontsize="small")
-    axes.set_ylim(*accuracy_limits(axes))
-    where = f"{measured['device']}, {measured['threads']} threads"
-    log_axis(axes, f"latency of one image (ms), {where}", lambda milliseconds: f"{milliseconds:g}")
-    axes.set_xlim(points[0]["median_ms"] / 1.6, points[-1]["median_ms"] * 1.6)  # room for names, and for equal times
-    axes.set_ylabel("test accuracy (%)")
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), frameon=False, borderaxespad=0, ncols=2)
-    tidy(axes)
-    return figure
+def _draw_series(axes: Axes, series: Series, chart: Chart) -> None:
+    colour, card = colour_of(series.colour), colour_of("card")
+    across, upright = [point.x for point in series.points], [point.y for point in series.points]
+    if series.banded:
+        lower, upper = ([point.y + sign * point.spread for point in series.points] for sign in (-1, 1))
+        axes.fill_between(across, lower, upper, color=colour, alpha=0.16, linewidth=0)
+    marker, scale = MARKERS[series.mark]
+    crowded = len(across) > PLOT_WIDTH / MARK_GAP
+    stroke = (1.5 if series.thin else 2.25) * PIXEL
+    is_open = series.mark in OPEN
+    axes.plot(
+        across,
+        upright,
+        color=colour,
+        label=series.label,
+        linewidth=stroke,
+        linestyle=_line_style(series, stroke),
+        marker=marker,
+        markersize=(6 if crowded and not series.line else 9) * PIXEL * scale,
+        markevery=_spaced(across, chart) if crowded and series.line else None,
+        markerfacecolor=_inside(series, colour),
+        markeredgecolor=colour if is_open else card,
+        markeredgewidth=(2 if is_open else 1.2) * PIXEL,
+        clip_on=False,
+    )
 
 
-def _highest(points: Sequence[Mapping[str, Any]]) -> float:
-    return max((point["accuracy"] for point in points), default=-1.0)
+def _inside(series: Series, colour: str) -> str:
+    if series.mark == "ring":  # goes around another mark
+        return "none"
+    return colour_of("card") if series.mark in OPEN else colour
 
 
-def _by_latency(points: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[float]]:
-    return [point["median_ms"] for point in points], [100 * point["accuracy"] for point in points]
+def _line_style(series: Series, stroke: float) -> str | tuple[float, tuple[float, ...]]:
+    if not series.line:
+        return "none"
+    # matplotlib counts dashes in strokes
+    return (0, tuple(length * PIXEL / stroke for length in series.dash)) if series.dash else "-"
 
 
-def label_of(run: Run) -> str:
-    """Return what a run is called in a legend."""
-    return f"{run.folder.path.name}, {run.recipe.method_name}"
+def _spaced(across: Sequence[float], chart: Chart) -> list[int]:
+    """Return which points of a crowded line have a mark, so that marks stand apart."""
+    left, right = chart.x_limits
+    at = math.log if chart.x.scale == "log" else float
+    gap = MARK_GAP / (PLOT_WIDTH) * (at(right) - at(left))
+    marked: list[int] = []
+    for place, value in enumerate(across):
+        if not marked or abs(at(value) - at(across[marked[-1]])) >= gap:
+            marked.append(place)
+    return marked
 
 
-def _coloured(runs: Sequence[Run]) -> list[tuple[Run, str]]:
-    return [(run, COLOURS[position % len(COLOURS)]) for position, run in enumerate(runs)]
+def _add_legend(axes: Axes, labels: Sequence[str]) -> None:
+    """Name the series above the axes, as many beside each other as there is room for."""
+    if labels:
+        each = 60 + 5.6 * max(map(len, labels))  # pixels
+        columns = min(len(labels), max(1, int(PLOT_WIDTH / each)))
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, fontsize="small")
 
 
-def accuracy_limits(axes: Axes) -> tuple[float, float]:
-    """Return limits at least ten points apart, so that noise does not look like a trend."""
-    values = np.concatenate([np.asarray(line.get_ydata(), dtype=float) for line in axes.get_lines()])
-    low, high = float(values.min()), float(values.max())
-    slack = max(1.0, (10 - (high - low)) / 2)
-    top = min(high + slack, 101.0)
-    return min(low - slack, top - 10), top
-
-
-def _draw_budgets(axes: Axes, budgets_macs: np.ndarray) -> None:
-    edges = np.geomspace(budgets_macs.min() * 0.9, budgets_macs.max() * 1.1, 30)
-    axes.hist(budgets_macs, bins=edges.tolist(), color=GREY)
-    axes.set_ylabel("clients\nby budget")
-
-
-def macs_axis(axes: Axes, label: str = "inference cost (MACs per example)") -> None:
-    """Make the horizontal axis one of MACs, logarithmic."""
-    log_axis(axes, label, format_macs)
+def _draw_heat_map(axes: Axes, chart: HeatMap) -> None:
+    axes.set_xlim(-0.5, len(chart.columns) - 0.5)
+    axes.set_ylim(len(chart.rows) - 0.5, -0.5)
+    axes.set_xticks(range(len(chart.columns)), chart.columns)
+    axes.set_yticks(range(len(chart.rows)), chart.rows)
+    axes.set_xlabel(chart.label)
+    axes.tick_params(length=0)
+    axes.spines.bottom.set_visible(False)
+    axes.grid(visible=False)
+    for row, values in enumerate(chart.values):
+        for column, share in enumerate(values):
+            if share is None:
+                continue
+            cell = Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=cell_colour(share))
+            cell.set(edgecolor=colour_of("card"), linewidth=3 * PIXEL)
+            axes.add_patch(cell)
+            ink = colour_of("on-accent" if share > 50 else "ink")
+            axes.text(column, row, f"{share:.0f}", ha="center", va="center", color=ink, fontweight="bold")

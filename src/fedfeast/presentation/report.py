@@ -9,9 +9,8 @@ import numpy as np
 from fedfeast.errors import InvalidInput
 from fedfeast.planning.coverage import cover
 from fedfeast.planning.outline import outline
-from fedfeast.presentation.charts import clients_charts, coverage_charts, curve_charts, history_charts
 from fedfeast.presentation.pages import Pictures, write_page
-from fedfeast.presentation.pictures import clients_figure, coverage_figure, curve_figure, history_figure, label_of
+from fedfeast.presentation.run_charts import clients_charts, coverage_charts, curve_charts, history_charts, label_of
 from fedfeast.presentation.tables import policy_facts
 from fedfeast.runs import Run
 from fedfeast.units import format_macs
@@ -35,7 +34,6 @@ def write_report(runs: Sequence[Run], path: Path | str) -> list[Path]:
             pictures.add(
                 "Training",
                 "history",
-                history_figure(runs),
                 history_charts(runs),
                 "Mean training loss by role, and validation score.",
             )
@@ -68,7 +66,7 @@ def _curves(runs: Sequence[Run], data: str, pictures: Pictures, several: bool) -
         "Test accuracy of every operating point over its inference cost; below, how many clients have which budget."
     )
     heading, name = (f"Accuracy and cost on {data}", f"curve-{data}") if several else ("Accuracy and cost", "curve")
-    return pictures.add(heading, name, curve_figure(measured), curve_charts(measured), caption)
+    return pictures.add(heading, name, curve_charts(measured), caption)
 
 
 def _comparison(runs: Sequence[Run]) -> list[list[str]]:
@@ -108,7 +106,6 @@ def _describe(run: Run, pictures: Pictures) -> dict[str, Any]:
         pictures.add(
             "Clients",
             f"{name}-clients",
-            clients_figure(run),
             clients_charts(run),
             "Each client's share of the examples over its budget.",
         )
@@ -121,9 +118,7 @@ def _describe(run: Run, pictures: Pictures) -> dict[str, Any]:
             f"{coverage['activated_parameters']:,} of {coverage['routed_parameters']:,} routed parameters are trained "
             f"by some variant; psi_min = {coverage['psi_min']:.3g} local steps a round (Theorem 1)."
         )
-        parts = coverage["parts"]
-        drawn = coverage_figure(parts), coverage_charts(parts)
-        figures.append(pictures.add("Coverage", f"{name}-coverage", *drawn, caption))
+        figures.append(pictures.add("Coverage", f"{name}-coverage", coverage_charts(coverage["parts"]), caption))
     return {
         "name": label_of(run),
         "tiles": _tiles(run),

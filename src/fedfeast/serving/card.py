@@ -1,14 +1,12 @@
 """The model card of a bundle: what the network is, where it sits on its run's curve, how to use it."""
 
-import io
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib
-from matplotlib.figure import Figure
-
-from fedfeast.presentation.axes import log_axis, tidy
+from fedfeast.presentation.chart import ACCURACY, Chart, Series, macs_axis
+from fedfeast.presentation.chart import Point as ChartPoint
+from fedfeast.presentation.pictures import svg_of
 from fedfeast.units import format_macs
 
 Point = Mapping[str, Any]
@@ -46,21 +44,12 @@ def write_card(manifest: Mapping[str, Any], curve: Sequence[Point]) -> str:
 
 def curve_picture(curve: Sequence[Point], manifest: Mapping[str, Any]) -> str:
     """Return the run's curve as SVG, this network marked on it."""
-    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
-    axes = figure.subplots()
-    axes.plot(
-        *_coordinates(curve), marker="o", markersize=4, linewidth=1.5, color="#0b6e99", label="the run's networks"
-    )
     this = {"macs": manifest["macs"], "accuracy": manifest["test_accuracy"]}
-    axes.plot(*_coordinates([this]), "o", markersize=10, fillstyle="none", color="#d9730d", label="this network")
-    log_axis(axes, "inference cost (MACs per example)", format_macs)
-    axes.set_ylabel("test accuracy (%)")
-    axes.legend(frameon=False)
-    tidy(axes)
-    text = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": "fedfeast"}):  # the same network, the same bytes
-        figure.savefig(text, format="svg", metadata={"Date": None})
-    return text.getvalue()
+    series = (
+        Series("the run's networks", _places(curve)),
+        Series("this network", _places([this]), "warm", "ring", line=False),
+    )
+    return svg_of([Chart(macs_axis(), ACCURACY, series)])
 
 
 def _facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -146,8 +135,8 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) <= 20 else f"{', '.join(names[:20])}, ... (all in `manifest.json`)"
 
 
-def _coordinates(points: Sequence[Point]) -> tuple[list[float], list[float]]:
-    return [point["macs"] for point in points], [100 * point["accuracy"] for point in points]
+def _places(points: Sequence[Point]) -> tuple[ChartPoint, ...]:
+    return tuple(ChartPoint(point["macs"], 100 * point["accuracy"]) for point in points)
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

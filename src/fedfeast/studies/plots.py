@@ -1,6 +1,18 @@
-"""Accuracy-MACs curves as values; the app draws them."""
+"""A study's accuracy-MACs curves: the numbers for programs, and the chart that they make."""
 
 from dataclasses import dataclass, replace
+
+from fedfeast.presentation.chart import (
+    ACCURACY,
+    DASHED,
+    Chart,
+    Colour,
+    Point,
+    Series,
+    macs_axis,
+    mark_of,
+    published_series,
+)
 
 
 @dataclass(frozen=True)
@@ -38,3 +50,23 @@ class Plot:
     shared_from_macs: float  # points below lie outside the compared range
     anchors_macs: tuple[float, ...] = ()
     graded: bool = False  # colours follow an order, as in a sweep
+
+    def chart(self) -> Chart:
+        """Return the lines with their spread over seeds, the paper's points, the anchors, and what is not compared."""
+        series = []
+        for line in self.lines:
+            colour = self._colour(line)
+            points = tuple(Point(point.macs, point.accuracy, point.spread or 0.0) for point in line.points)
+            dash = DASHED if line.dashed else ()
+            series.append(Series(line.label, points, colour, mark_of(line.colour), dash=dash))
+            if line.published:
+                series.append(published_series("", line.published, colour))
+        if any(line.published for line in self.lines):
+            series.append(published_series("the paper's", (), "ink"))
+        least = min(point.macs for line in self.lines for point in line.points)
+        shade_to = 0.98 * self.shared_from_macs if least < 0.99 * self.shared_from_macs else None
+        return Chart(macs_axis(), ACCURACY, tuple(series), anchors=self.anchors_macs, shade_to=shade_to, height=380)
+
+    def _colour(self, line: Line) -> Colour:
+        last = max(one.colour for one in self.lines)
+        return f"grade:{line.colour / max(last, 1):.3f}" if self.graded else line.colour

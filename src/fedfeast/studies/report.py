@@ -7,7 +7,6 @@ from typing import Any
 from fedfeast.presentation.pages import Pictures, write_page
 from fedfeast.runs import Run
 from fedfeast.studies import StudyResult
-from fedfeast.studies.pictures import plot_charts, plot_figure
 from fedfeast.studies.protocol import departures, describe_protocol
 from fedfeast.studies.tables import EN_DASH, write_tables
 
@@ -35,8 +34,7 @@ def write_study_report(result: StudyResult) -> list[Path]:
             for table in findings.tables
         ],
         "figures": [
-            pictures.add(plot.title, plot.name, plot_figure(plot), plot_charts(plot), plot.caption, linked=True)
-            for plot in findings.plots
+            pictures.add(plot.title, plot.name, [plot.chart()], plot.caption, linked=True) for plot in findings.plots
         ],
         "runs": _runs(result),
         "recipe": plan.base.to_toml(),

@@ -16,7 +16,7 @@ def test_an_asset_can_stand_inside_a_page(name: str) -> None:
 
 def test_every_colour_has_a_light_and_a_dark_value() -> None:
     names = re.findall(
-        r"^\s+--(?:series-\d|ink|soft|line|page|card|accent|warm): (.*);$", read_asset("style.css"), re.M
+        r"^\s+--(?:series-\d|grade-\d|ink|soft|line|page|card|accent|warm): (.*);$", read_asset("style.css"), re.M
     )
-    assert len(names) == 17
+    assert len(names) == 22
     assert all(re.fullmatch(r"light-dark\(#\w{6}, #\w{6}\)", value) for value in names)

@@ -1,12 +1,16 @@
 /* Charts as inline SVG, for the server's page and for reports; nothing else is loaded.
 
    charts.draw(container, spec) draws, and draws again when the container's width or the spec changes.
-   A spec is plain data. {kind: "xy"} is the usual one:
-     x, y       {label, scale: "log" | "linear", format: "macs" | "percent" | "count" | "number", min, max, span}
-     series     [{label, colour, points: [[x, y, spread?, name?], ...], line, dash, thin,
-                mark: "dot" | "square" | "triangle" | "wedge" | "diamond" (open) | "none"}]
+   A spec is plain data; chart.py writes those of reports, and pictures.py draws the same ones into files.
+   {kind: "xy"} is the usual one:
+     x, y       {label, scale: "log" | "linear", format: "macs" | "percent" | "count" | "number" | "milliseconds", unit,
+                whole, min, max, and without those span, floor, ceiling}
+     series     [{label, colour, points: [[x, y, spread?, name?], ...], line, dash, thin, mark}], where
+                colour is a number, a name of the stylesheet, or "grade:0.5", half-way along an order, and
+                mark is "dot", one of SHAPES, "diamond" or "ring" (both open), or "none"
      bars       [{from, to, value, muted}], for histograms
      anchors    [x, ...]: dotted upright lines;  shade: [{to}]: a range of x that does not count
+     notes      [{x, y, text}]: words beside points
      budget     {x, y?, label}: where a device stands, and the point it gets
    {kind: "grid", rows, columns, values, x, format} is a heat map; values[row][column] is a share in percent or null.
    Every element with data-chart="ID" is drawn from the JSON that the element ID holds. */
@@ -15,12 +19,23 @@ const charts = (() => {
   const SVG = "http://www.w3.org/2000/svg";
   const MARGIN = { left: 56, right: 16, top: 12, bottom: 46 };
   const LEAST_GAP = 46; // between the labels of an axis
+  const MARK_GAP = 14; // between the marks of one line
+  const GRADES = 5; // colours of the stylesheet along an order
+  const ring = (reaches) => reaches.map((reach, index) => {
+    const angle = (2 * Math.PI * index) / reaches.length;
+    return [reach * Math.sin(angle), -reach * Math.cos(angle)];
+  });
+  const plus = [[-1, -3], [1, -3], [1, -1], [3, -1], [3, 1], [1, 1], [1, 3], [-1, 3], [-1, 1], [-3, 1], [-3, -1], [-1, -1]].map(([x, y]) => [0.46 * x, 0.46 * y]);
   const SHAPES = {
     square: [[-1, -1], [1, -1], [1, 1], [-1, 1]],
     triangle: [[0, -1.35], [1.2, 0.9], [-1.2, 0.9]],
     wedge: [[0, 1.35], [1.2, -0.9], [-1.2, -0.9]],
+    plus,
+    star: ring([1.6, 0.65, 1.6, 0.65, 1.6, 0.65, 1.6, 0.65, 1.6, 0.65]),
+    cross: plus.map(([x, y]) => [(x - y) * Math.SQRT1_2, (x + y) * Math.SQRT1_2]),
+    pentagon: ring([1.25, 1.25, 1.25, 1.25, 1.25]),
+    leftward: [[-1.35, 0], [0.9, 1.2], [0.9, -1.2]],
   };
-  const GRADES = ["#46327e", "#365c8d", "#277f8e", "#1fa187", "#6ccd5a"];
 
   // --- numbers for people ---------------------------------------------------------------------------------------------
   function si(value) {
@@ -102,8 +117,8 @@ const charts = (() => {
   function colourOf(colour = 0) {
     if (typeof colour === "number") return `var(--series-${colour % 10})`;
     if (colour.startsWith("grade:")) {
-      const place = Number(colour.slice(6)) * (GRADES.length - 1), first = Math.min(Math.floor(place), GRADES.length - 2);
-      return `color-mix(in oklab, ${GRADES[first + 1]} ${Math.round(100 * (place - first))}%, ${GRADES[first]})`;
+      const place = Number(colour.slice(6)) * (GRADES - 1), first = Math.min(Math.floor(place), GRADES - 2);
+      return `color-mix(in srgb, var(--grade-${first + 1}) ${100 * (place - first)}%, var(--grade-${first}))`;
     }
     return `var(--${colour})`;
   }
@@ -112,6 +127,8 @@ const charts = (() => {
     if (kind === "diamond") {
       const reach = size + 2;
       add(parent, "path", { d: `M${x} ${y - reach}L${x + reach} ${y}L${x} ${y + reach}L${x - reach} ${y}Z`, class: "open", stroke: colour });
+    } else if (kind === "ring") {
+      add(parent, "circle", { cx: x, cy: y, r: 1.6 * size, class: "open", fill: "none", stroke: colour });
     } else if (kind in SHAPES) {
       const corners = SHAPES[kind].map(([right, down]) => [x + right * size, y + down * size]);
       add(parent, "path", { d: `${path(corners)}Z`, class: "dot", fill: colour });
@@ -180,12 +197,19 @@ const charts = (() => {
         if (one.dash) attributes["stroke-dasharray"] = one.dash;
         add(svg, "path", attributes);
       }
-      const crowded = placed.length > 1 && (right - left) / placed.length < 14;
+      const crowded = placed.length > 1 && (right - left) / placed.length < MARK_GAP;
+      const joined = one.line !== false;
+      let marked = -Infinity; // a crowded line shows some of its marks
       placed.forEach(([px, py], index) => {
-        const kind = one.mark || "dot";
-        if (!(crowded && one.line !== false)) mark(svg, kind, px, py, colour, crowded ? 3 : 4.5);
+        if (!(crowded && joined) || Math.abs(px - marked) >= MARK_GAP) {
+          mark(svg, one.mark || "dot", px, py, colour, crowded && !joined ? 3 : 4.5);
+          marked = px;
+        }
         targets.push({ x: px, y: py, label: one.label, point: one.points[index] });
       });
+    }
+    for (const { x: px, y: py, text } of spec.notes || []) {
+      add(svg, "text", { x: x(px) + 6, y: y(py) + 17, class: "mark-label" }, text);
     }
     for (const bar of bars) targets.push({ x: (x(bar.from) + x(bar.to)) / 2, y: y(bar.value), bar });
     if (spec.budget) {
@@ -218,7 +242,7 @@ const charts = (() => {
       spec.values[row].forEach((value, column) => {
         if (value === null || value === undefined) return;
         const place = { x: left + column * wide + 1.5, y: top + row * high + 1.5 };
-        const fill = `color-mix(in oklab, var(--accent) ${Math.round(8 + 0.86 * value)}%, var(--card))`;
+        const fill = `color-mix(in srgb, var(--accent) ${Math.round(8 + 0.86 * value)}%, var(--card))`;
         add(svg, "rect", { ...place, width: wide - 3, height: high - 3, rx: 4, fill });
         const text = { x: left + (column + 0.5) * wide, y: top + (row + 0.5) * high, class: "cell-text" };
         add(svg, "text", { ...text, fill: value > 50 ? "var(--on-accent)" : "var(--ink)" }, Math.round(value));

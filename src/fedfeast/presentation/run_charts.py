@@ -1,0 +1,160 @@
+"""Results as charts: curves, training history, clients, coverage, a search, latencies."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedfeast.evaluation.published import ANCHORS_MACS, ROUNDS, TRAINING_RULES
+from fedfeast.presentation.budget_histogram import budget_histogram
+from fedfeast.presentation.chart import (
+    ACCURACY,
+    COUNTED_CLIENTS,
+    DASHED,
+    DOTTED,
+    Axis,
+    Bar,
+    Chart,
+    HeatMap,
+    Note,
+    Point,
+    Series,
+    macs_axis,
+    mark_of,
+    published_series,
+)
+from fedfeast.runs import Run
+
+MOST_POINTS = 600  # of a line over rounds: more than a screen has room for
+MOST_NAMED = 8  # points of a latency chart; more names would cover each other
+DASHES = {"student": DASHED, "supervised": DOTTED}
+
+
+def label_of(run: Run) -> str:
+    """Return what a run is called in a legend."""
+    return f"{run.folder.path.name}, {run.recipe.method_name}"
+
+
+def curve_charts(runs: Sequence[Run]) -> list[Chart]:
+    """Return the accuracy-MACs curves of measured runs, and below them the clients' budgets over the same axis."""
+    series = [
+        Series(
+            f"{label_of(run)}: population score {100 * run.population_score:.1f} %",
+            tuple(Point(point.macs, 100 * point.accuracy, name=point.name) for point in run.curve.points),
+            number,
+            mark_of(number),
+        )
+        for number, run in enumerate(runs)
+    ]
+    anchors: tuple[float, ...] = ()
+    if all(run.recipe.data.name == "cifar100" for run in runs):
+        anchors = tuple(ANCHORS_MACS)
+        published = list(zip(anchors, TRAINING_RULES["cifar100"]["full"], strict=True))
+        series.append(published_series(f"the paper's FEAST, {ROUNDS} rounds", published, "ink"))
+    bars = budget_bars(runs[0].folder.budgets_macs(), min(run.curve.points[0].macs for run in runs))
+    costs = [bars[0].start, bars[-1].end, *(point.x for one in series for point in one.points)]
+    axis = macs_axis(least=min(costs) / 1.1, greatest=max(costs) * 1.1)
+    return [
+        Chart(axis, ACCURACY, tuple(series), anchors=anchors),
+        Chart(axis, COUNTED_CLIENTS, bars=bars, bar_name="clients", height=170),
+    ]
+
+
+def budget_bars(budgets_macs: np.ndarray, smallest_macs: float) -> tuple[Bar, ...]:
+    """Return how many clients have which budget, those below the smallest network muted."""
+    fleet = budget_histogram(budgets_macs, [])
+    edges = fleet["edges_macs"]
+    return tuple(
+        Bar(low, high, count, muted=math.sqrt(low * high) < smallest_macs)
+        for low, high, count in zip(edges[:-1], edges[1:], fleet["counts"], strict=True)
+    )
+
+
+def history_charts(runs: Sequence[Run]) -> list[Chart]:
+    """Return training loss by role and validation score over the rounds."""
+    losses, scores = [], []
+    for number, run in enumerate(runs):
+        rows = run.folder.metrics()
+        for role in sorted({role for row in rows for role in row["losses"]}):
+            points = [Point(row["round"], row["losses"][role]) for row in rows if role in row["losses"]]
+            label, dash = f"{label_of(run)}, {role}", DASHES.get(role, ())
+            losses.append(Series(label, thin(points), number, "none", dash=dash, thin=True))
+        validated = [Point(row["round"], 100 * row["validation_score"]) for row in rows if "validation_score" in row]
+        if validated:
+            scores.append(Series(label_of(run), thin(validated), number, mark_of(number)))
+    last = max(run.recipe.training.rounds for run in runs)
+    rounds = Axis("round", "count", least=0, greatest=last, whole=True)
+    charts = [Chart(rounds, Axis("mean training loss", floor=0), tuple(losses), height=240)]
+    if scores:
+        charts.append(Chart(rounds, replace(ACCURACY, label="validation score (%)"), tuple(scores), height=220))
+    return charts
+
+
+def clients_charts(run: Run) -> list[Chart]:
+    """Return every client's data share over its budget, as asked for and as it came out."""
+    rows = sorted(run.folder.clients(), key=lambda row: float(row["budget_macs"]))
+    target, realized = (
+        thin([Point(float(row["budget_macs"]), 100 * float(row[f"{kind}_share"]), name=row["name"]) for row in rows])
+        for kind in ("target", "realized")
+    )
+    series = (
+        Series("target share", target, "grey", "none"),
+        Series("realized share", realized, line=False),
+    )
+    axis = macs_axis("client's budget (MACs per example, log scale)")
+    return [Chart(axis, Axis("share of all examples (%)", "percent", floor=0), series, height=260)]
+
+
+def coverage_charts(parts: Sequence[Mapping[str, Any]]) -> list[HeatMap]:
+    """Return which part of the tensor is reached by how much data, by stage and block."""
+    stages = tuple(dict.fromkeys(part["stage"] for part in parts))
+    blocks = range(max(part["block"] for part in parts) + 1)
+    shares = {(part["stage"], part["block"]): 100 * part["data_share"] for part in parts}
+    values = tuple(tuple(shares.get((stage, block)) for block in blocks) for stage in stages)
+    label = "block; each cell: share of all client data that reaches it (%)"
+    return [HeatMap(label, stages, tuple(map(str, blocks)), values)]
+
+
+def search_charts(found: Sequence[Any]) -> list[Chart]:
+    """Return the fitness of searched variants and the shape they take, over their MACs."""
+    macs = [one.macs for one in found]
+    axis = macs_axis(least=min(macs) / 1.1, greatest=max(macs) * 1.1)
+    stages = range(len(found[0].architecture.depths))
+
+    def by_stage(values: Sequence[Sequence[int]]) -> tuple[Series, ...]:
+        lines = (tuple(map(Point, macs, [of_one[stage] for of_one in values])) for stage in stages)
+        return tuple(Series(f"stage {stage + 1}", line, stage, "none") for stage, line in enumerate(lines))
+
+    fitness = Series("", tuple(map(Point, macs, [one.fitness for one in found])))
+    depths = by_stage([one.architecture.depths for one in found])
+    widths = by_stage([one.architecture.width_indices[1:] for one in found])
+    return [
+        Chart(axis, Axis("fitness"), (fitness,), height=260),
+        Chart(axis, Axis("extra blocks", "count", whole=True), depths, height=170),
+        Chart(axis, Axis("width index", "count", whole=True), widths, height=170),
+    ]
+
+
+def latency_charts(measured: Mapping[str, Any]) -> list[Chart]:
+    """Return accuracy against measured latency; a line joins the networks that no faster one matches."""
+    rows = sorted(measured["points"], key=lambda row: (row["median_ms"], -row["accuracy"]))
+    every = [Point(row["median_ms"], 100 * row["accuracy"], name=row["name"]) for row in rows]
+    best = [point for place, point in enumerate(every) if all(point.y > faster.y for faster in every[:place])]
+    named = np.unique(np.linspace(0, len(best) - 1, min(MOST_NAMED, len(best))).round().astype(int))
+    series = (
+        Series("served networks, named by their MACs", tuple(every), "grey", line=False),
+        Series("more accurate than all faster ones", tuple(best), 0, thin=True),
+    )
+    label = f"latency of one image (ms), {measured['device']}, {measured['threads']} threads"
+    # Room for names, and for equal times.
+    axis = Axis(label, "milliseconds", "log", least=every[0].x / 1.6, greatest=every[-1].x * 1.6)
+    notes = tuple(Note(best[place].x, best[place].y, best[place].name) for place in named)
+    return [Chart(axis, ACCURACY, series, notes=notes, height=380)]
+
+
+def thin(points: Sequence[Point]) -> tuple[Point, ...]:
+    """Return at most about MOST_POINTS of them, evenly spread, the last one among them."""
+    step = math.ceil(len(points) / MOST_POINTS)
+    return (*points[:-1:step], *points[-1:]) if step > 1 else tuple(points)

@@ -1,0 +1,113 @@
+import json
+from collections.abc import Callable
+
+import pytest
+
+from fedfeast.planning.searching import search_recipe
+from fedfeast.presentation.budget_histogram import BINS, budget_histogram
+from fedfeast.presentation.chart import DASHED, Point
+from fedfeast.presentation.run_charts import (
+    MOST_POINTS,
+    clients_charts,
+    coverage_charts,
+    curve_charts,
+    history_charts,
+    latency_charts,
+    search_charts,
+    thin,
+)
+from fedfeast.recipes import load_recipe
+from fedfeast.runs import Run
+
+MakeUpRun = Callable[..., Run]
+
+
+def test_curves_over_budgets(make_up_run: MakeUpRun) -> None:
+    runs = [make_up_run("one"), make_up_run("two")]
+    curve, budgets = curve_charts(runs)
+    one, two = curve.series
+    assert two.label == "two, feast: population score 41.7 %"
+    assert one.points == (Point(1000, 50.0, name="1k"), Point(2000, 75.0, name="2k"))
+    assert (one.colour, one.mark) != (two.colour, two.mark)
+    assert curve.x == budgets.x, "one axis for both"
+    fleet = budget_histogram(runs[0].folder.budgets_macs(), [])
+    assert [bar.value for bar in budgets.bars] == fleet["counts"]
+    assert [bar.start for bar in budgets.bars] == fleet["edges_macs"][:-1]
+    assert len(budgets.bars) == BINS
+    assert sum(bar.value for bar in budgets.bars if bar.muted) == 1, "below the smallest network"
+    assert curve.anchors == ()
+
+
+def test_the_papers_anchors_stand_on_its_own_data_set_alone(make_up_run: MakeUpRun) -> None:
+    paper = make_up_run("paper", "cifar100-paper")
+    curve, _ = curve_charts([paper])
+    assert len(curve.anchors) == 5
+    assert curve.series[-1].label == "the paper's FEAST, 4000 rounds"
+    assert curve.series[-1].mark == "diamond"
+    assert (curve.series[-1].points[0].x, curve.series[-1].points[0].y) == (25e6, 64.89)
+    mixed, _ = curve_charts([paper, make_up_run("digits")])
+    assert mixed.anchors == ()
+    assert len(mixed.series) == 2
+
+
+def test_history(make_up_run: MakeUpRun) -> None:
+    run = make_up_run("one")
+    loss, score = history_charts([run])
+    assert [series.label for series in loss.series] == ["one, feast, student", "one, feast, teacher"]
+    assert [series.dash for series in loss.series] == [DASHED, ()]
+    assert score.series[0].points == (Point(2, 40.0),)
+    assert loss.x == score.x
+    (run.folder.path / "metrics.jsonl").write_text('{"round": 1, "losses": {"teacher": 2.0}}\n')
+    assert len(history_charts([run])) == 1, "nothing is validated yet"
+
+
+def test_clients_and_coverage(make_up_run: MakeUpRun) -> None:
+    (chart,) = clients_charts(make_up_run("one"))
+    target, realized = chart.series
+    assert [point.x for point in target.points] == [500, 1500, 9000]
+    assert realized.points[0] == Point(500.0, 20.0, name="b")
+    parts = [{"stage": "stem", "block": 0, "data_share": 0.5}, {"stage": "stage1", "block": 1, "data_share": 0.25}]
+    (heat_map,) = coverage_charts(parts)
+    assert heat_map.values == ((50.0, None), (None, 25.0))
+    assert (heat_map.rows, heat_map.columns) == (("stem", "stage1"), ("0", "1"))
+
+
+def test_search() -> None:
+    found = search_recipe(load_recipe("digits"), [2e5, 1e6]).distinct
+    fitness, depths, widths = search_charts(found)
+    assert [point.x for point in fitness.series[0].points] == [one.macs for one in found]
+    assert [series.label for series in depths.series] == ["stage 1", "stage 2", "stage 3"]
+    assert [point.y for point in depths.series[2].points] == [one.architecture.depths[2] for one in found]
+    assert [point.y for point in widths.series[0].points] == [one.architecture.width_indices[1] for one in found]
+    assert fitness.x == depths.x == widths.x
+
+
+def test_not_every_network_of_a_latency_chart_is_named() -> None:
+    points = [{"name": f"{n}k", "median_ms": 2.0**n, "accuracy": 0.5 + n / 100} for n in range(1, 21)]
+    (chart,) = latency_charts({"points": points, "device": "a phone", "threads": 2})
+    assert chart.x.label == "latency of one image (ms), a phone, 2 threads"
+    names = [note.text for note in chart.notes]
+    assert (names[0], names[-1], len(names)) == ("1k", "20k", 8)
+
+
+def test_the_line_joins_networks_that_no_faster_one_matches() -> None:
+    accuracies, times = [0.5, 0.4, 0.7, 0.6], [1.0, 2.0, 3.0, 3.0]
+    pairs = zip(accuracies, times, strict=True)
+    points = [{"name": f"{accuracy}", "median_ms": ms, "accuracy": accuracy} for accuracy, ms in pairs]
+    every, best = latency_charts({"points": points, "device": "a phone", "threads": 2})[0].series
+    assert len(every.points) == 4
+    assert [point.y for point in best.points] == pytest.approx([50, 70])
+
+
+def test_every_chart_can_be_written_into_a_page(make_up_run: MakeUpRun) -> None:
+    run = make_up_run("one")
+    for chart in (*curve_charts([run]), *history_charts([run]), *clients_charts(run)):
+        json.dumps(chart.spec(), allow_nan=False)
+
+
+def test_long_lines_are_thinned() -> None:
+    points = [Point(number, 0.0) for number in range(5000)]
+    kept = thin(points)
+    assert len(kept) <= MOST_POINTS + 1
+    assert (kept[0], kept[-1]) == (points[0], points[-1])
+    assert thin(points[:50]) == tuple(points[:50])
