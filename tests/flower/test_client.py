@@ -1,7 +1,7 @@
 from flwr.app import Context, Message, RecordDict
 
 from fedfeast.flower import client
-from fedfeast.flower.wire import from_json, to_json
+from fedfeast.flower.messages import from_json, to_json
 
 
 def ask(content: RecordDict, config: dict[str, str | int | float]) -> dict[str, object]:

@@ -12,7 +12,8 @@ from fedfeast.federation import Engine, Privacy, RoundOrder, spent_epsilon
 from fedfeast.flower import engine as engine_module
 from fedfeast.flower.engine import FleetClients
 from fedfeast.flower.fleet import Fleet
-from fedfeast.flower.wire import from_json, to_array, to_json
+from fedfeast.flower.messages import from_json, to_json
+from fedfeast.flower.wire import to_array
 from fedfeast.methods import METHODS
 from fedfeast.randomness import named_generator
 from fedfeast.recipes import load_recipe

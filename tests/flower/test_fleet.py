@@ -6,7 +6,7 @@ from flwr.app import Message, RecordDict
 
 from fedfeast.flower import fleet as fleet_module
 from fedfeast.flower.fleet import Fleet
-from fedfeast.flower.wire import from_json, to_json
+from fedfeast.flower.messages import from_json, to_json
 
 from .conftest import LocalGrid, error_reply
 

@@ -1,7 +1,7 @@
 from flwr.app import RecordDict
 
+from fedfeast.flower.messages import to_json
 from fedfeast.flower.transport import Transport
-from fedfeast.flower.wire import to_json
 
 from .conftest import LocalGrid
 

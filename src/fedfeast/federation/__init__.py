@@ -12,6 +12,7 @@ from fedfeast.federation.aggregation.privacy import spent_epsilon as spent_epsil
 from fedfeast.federation.aggregation.refusals import NormHistory as NormHistory
 from fedfeast.federation.aggregation.refusals import Refusal as Refusal
 from fedfeast.federation.aggregation.refusals import find_form_fault as find_form_fault
+from fedfeast.federation.aggregation.refusals import norm_of as norm_of
 from fedfeast.federation.aggregation.robust import Aggregation as Aggregation
 from fedfeast.federation.aggregation.robust import BufferedAnswers as BufferedAnswers
 from fedfeast.federation.aggregation.update_policy import UpdatePolicy as UpdatePolicy

@@ -11,17 +11,10 @@ from fedfeast.engines.devices import choose_device
 from fedfeast.engines.eager import ClientSlot, LocalRound, add_up_losses, train_locally
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import privatise
-from fedfeast.flower.node import own_space, read_node
-from fedfeast.flower.terms import Terms, space_of
-from fedfeast.flower.wire import (
-    Unreadable,
-    from_json,
-    pack_slice,
-    to_json,
-    unpack_assignment,
-    unpack_slice,
-    wire_dtype,
-)
+from fedfeast.flower.messages import MOST_TERMS_BYTES, Unreadable, from_json, to_json
+from fedfeast.flower.node import read_node, require_consent
+from fedfeast.flower.terms import read_terms, space_of
+from fedfeast.flower.wire import pack_slice, unpack_assignment, unpack_slice, wire_dtype
 from fedfeast.machine import usable_cores
 from fedfeast.recipes.building import build_method, build_preparation, build_privacy, build_sgd
 from fedfeast.recipes.recipe import Recipe
@@ -32,21 +25,20 @@ def introduce(message: Message, context: Context) -> Message:
     """Answer who this node is: name, budget, examples, classes, version and network, or what is wrong with it."""
     content: dict[str, Any] = {"name": str(context.node_config.get("name", ""))}
     try:
-        terms = Terms.from_json(from_json(message.content, "terms"))
+        terms = read_terms(message.content)
         node = read_node(terms, context.node_config)
         with terms.opened() as recipe:
             method, _ = build_method(recipe)
+            require_consent(recipe, method, context.node_config)
         content |= {
             "name": node.name,
             "budget_macs": node.budget_macs,
             "num_examples": len(node.examples),
             "held_classes": node.held_classes if method.needs_held_classes else [],
-            "space": own_space(context.node_config) or space_of(method),
+            "space": space_of(method),
         }
     except (InvalidInput, Unreadable) as error:
         content["problem"] = str(error)
-    except (KeyError, TypeError) as error:  # the terms of another version have other fields
-        content["problem"] = f"it cannot read the server's terms ({error})"
     content["version"] = VERSION
     return Message(RecordDict({"introduction": to_json(content)}), reply_to=message)
 
@@ -61,16 +53,19 @@ def train(message: Message, context: Context) -> Message:
 
 
 def _train(content: RecordDict, context: Context) -> RecordDict:
-    terms, order = Terms.from_json(from_json(content, "terms")), from_json(content, "order")
+    terms, order = read_terms(content), from_json(content, "order", MOST_TERMS_BYTES)
     node = read_node(terms, context.node_config)
     with terms.opened() as recipe:
         method, _ = build_method(recipe)
+        require_consent(recipe, method, context.node_config)
     torch.set_num_threads(_threads(recipe, context))
     device = choose_device(recipe.engine.device)
     dtype = torch.float64 if recipe.engine.precision == "float64" else torch.float32
     assignment = unpack_assignment(order["assignment"], content.array_records["assignment"], method.network.layout)
     slices, wire = assignment.slice_map, wire_dtype(recipe.fleet.wire, dtype)
     received = unpack_slice(slices, content.array_records["weights"], wire, dtype)
+    if not bool(torch.isfinite(received).all()):
+        raise Unreadable("the received weights are not finite: nothing is trained from them")
     slot = ClientSlot(method, dtype, device, slices.layout.size)
     this = LocalRound(
         build_preparation(recipe, terms.normalisation),
@@ -83,6 +78,8 @@ def _train(content: RecordDict, context: Context) -> RecordDict:
     losses, num_steps = train_locally(method, assignment, received, node.examples.to(device), slot, this)
     report = {"num_examples": len(node.examples), "num_steps": num_steps, "losses": add_up_losses(losses)}
     returned, privacy = slot.weights.cpu(), build_privacy(recipe)
+    if not bool(torch.isfinite(returned).all()):
+        raise Unreadable("its training diverged (weights that are not finite), so nothing is sent")
     if privacy is not None:
         # The noise comes from the operating system, and losses are left out: they would be told without any.
         noisy = privatise(slices.pack(received), slices.pack(returned), privacy, np.random.default_rng())

@@ -2,30 +2,36 @@
 
 import logging
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import isfinite
+from math import sqrt
 from typing import Any
 
 import torch
 from flwr.app import ConfigRecord, Message, RecordDict
 from torch import Tensor
 
+from fedfeast.data import count_steps
 from fedfeast.federation import (
     Aggregator,
     Assignment,
     Collected,
     Engine,
+    LocalSgd,
     Method,
+    Privacy,
     RoundOrder,
     TooFewAnswers,
+    norm_of,
 )
-from fedfeast.flower.fleet import POLL_SECONDS, Fleet, error_of, one_line
-from fedfeast.flower.wire import Unreadable, from_json, pack_assignment, pack_slice, to_json, unpack_slice, wire_dtype
+from fedfeast.flower.fleet import POLL_SECONDS, Fleet, error_of
+from fedfeast.flower.messages import Report, Unreadable, from_json, one_line, to_json
+from fedfeast.flower.wire import pack_assignment, pack_slice, unpack_slice, wire_dtype
+from fedfeast.recipes.building import build_privacy, build_sgd
 from fedfeast.runs.assembly import Federation
 
 LOG = logging.getLogger("fedfeast.fleet")
-MOST_ROLES = 16  # of a client's losses; they become keys of the metrics
+DEVIATIONS = 8  # by which the norm of noise may lie above its mean
+SLACK = 1.01  # steps are taken in floating point
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,11 +70,32 @@ class _Round:
             self.losses[role] = (before[0] + total, before[1] + count)
 
 
+@dataclass(frozen=True)
+class Reach:
+    """How far a client's training can lead at all: by the recipe's rate, clipping and steps, and its noise."""
+
+    sgd: LocalSgd
+    batch_size: int
+    local_epochs: int
+    privacy: Privacy | None = None
+
+    def of(self, assignment: Assignment, sent: Tensor, learning_rate: float, wire: torch.dtype) -> float:
+        """Return the largest norm that an honest change can have."""
+        steps = count_steps(assignment.client.num_examples, self.batch_size, self.local_epochs)
+        start = norm_of(assignment.slice_map.pack(sent))
+        farthest = self.sgd.farthest(learning_rate, steps, start)
+        if self.privacy is not None:
+            noise = self.privacy.noise_deviation * (sqrt(assignment.slice_map.payload) + DEVIATIONS)
+            farthest = min(farthest, self.privacy.clip_norm) + noise
+        rounding = torch.finfo(wire).eps * (start + farthest)
+        return SLACK * farthest + 2 * rounding
+
+
 class FleetEngine(Engine):
     """Runs a round on the nodes of a fleet."""
 
-    def __init__(self, method: Method, fleet: Fleet, dtype: torch.dtype) -> None:
-        self.method, self._fleet, self._dtype = method, fleet, dtype
+    def __init__(self, method: Method, fleet: Fleet, dtype: torch.dtype, reach: "Reach") -> None:
+        self.method, self._fleet, self._dtype, self._reach = method, fleet, dtype, reach
         self._wire = wire_dtype(fleet.settings.wire, dtype)
         self._terms: ConfigRecord = to_json(fleet.terms.to_json())
 
@@ -160,33 +187,26 @@ class FleetEngine(Engine):
             if "problem" in report:
                 this.failed[assignment.client.name] = one_line(report["problem"])
                 return
-            answer = self._read(assignment, report, reply)
+            answer = self._read(assignment, reply, Report.read(report, "report"))
         except Unreadable as error:
             this.aggregator.refuse(assignment, str(error))
             return
         sent = self._sent(assignment, this.order.flat)
         counted = self.method.counted(assignment, sent, answer.weights)
-        if this.aggregator.take(assignment, sent, answer.weights, counted, answer.num_examples) is None:
+        farthest = self._reach.of(assignment, sent, this.order.learning_rate, self._wire)
+        if this.aggregator.take(assignment, sent, answer.weights, counted, answer.num_examples, farthest) is None:
             this.note(assignment, answer)
 
     def _sent(self, assignment: Assignment, flat: Tensor) -> Tensor:
         """Return the vector that the client received, in the precision it was sent in."""
         return assignment.slice_map.gather(flat).to(self._wire).to(self._dtype)
 
-    def _read(self, assignment: Assignment, report: Mapping[str, Any], reply: Message) -> Answer:
+    def _read(self, assignment: Assignment, reply: Message, said: Report) -> Answer:
         records = reply.content.array_records
         if "weights" not in records:
             raise Unreadable("it has no weights")
         weights = unpack_slice(assignment.slice_map, records["weights"], self._wire, self._dtype)
-        try:
-            losses = {str(role): (float(total), int(count)) for role, (total, count) in report["losses"].items()}
-            num_examples, num_steps = int(report["num_examples"]), int(report["num_steps"])
-        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-            raise Unreadable(f"its report is unreadable ({error})") from error
-        sound = all(isfinite(total) and count > 0 for total, count in losses.values())
-        if not sound or num_steps < 1 or len(losses) > MOST_ROLES:
-            raise Unreadable("its report has losses or steps that cannot be")
-        return Answer(weights, num_examples, num_steps, losses)
+        return Answer(weights, said.num_examples, said.num_steps, said.loss_totals())
 
 
 @dataclass(frozen=True)
@@ -197,7 +217,10 @@ class FleetClients:
 
     def engine(self, federation: Federation) -> Engine:
         """Return the fleet as an engine."""
-        return FleetEngine(federation.method, self.fleet, federation.dtype)
+        recipe, preparation = federation.recipe, federation.preparation
+        sgd, privacy = build_sgd(recipe, federation.method), build_privacy(recipe)
+        reach = Reach(sgd, preparation.batch_size, preparation.local_epochs, privacy)
+        return FleetEngine(federation.method, self.fleet, federation.dtype, reach)
 
     def available(self, federation: Federation, round_index: int) -> Federation:
         """Wait for enough clients; return the federation with those that have joined and are there."""

@@ -4,15 +4,14 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import isfinite
 from typing import Any
 
 from flwr.app import Message, RecordDict
 
 from fedfeast.federation import Client, Method
+from fedfeast.flower.messages import Introduction, Unreadable, from_json, one_line, to_json
 from fedfeast.flower.terms import Terms
-from fedfeast.flower.transport import PendingMessage, Transport
-from fedfeast.flower.wire import Unreadable, from_json, to_json
+from fedfeast.flower.transport import PendingMessage, Registration, Transport
 from fedfeast.recipes.sections import FleetSection
 from fedfeast.runs.folder import RunFolder
 from fedfeast.runs.roster import Roster, read_roster
@@ -21,8 +20,6 @@ LOG = logging.getLogger("fedfeast.fleet")
 QUERY_SECONDS = 30.0  # that a round waits for newcomers to say who they are
 QUERY_LIFE_SECONDS = 300.0  # after which a node is asked again
 POLL_SECONDS = 0.2
-LONGEST_NAME = 100
-MOST_CHARACTERS = 500  # of a client's own words in the log
 SAY_SECONDS = 10.0  # between two sentences about a wait
 
 
@@ -39,7 +36,8 @@ class Fleet:
     _nodes: dict[int, str] = field(init=False, default_factory=dict)  # node -> name of the client it is
     _refused: dict[int, str] = field(init=False, default_factory=dict)  # node -> reason
     _asked: dict[int, float] = field(init=False, default_factory=dict)  # node -> when
-    _newcomers: dict[int, Client] = field(init=False, default_factory=dict)  # not yet in the table
+    # Not yet in the table: who they are, and the key that their name was registered with.
+    _newcomers: dict[int, tuple[Client, str]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.roster = read_roster(self.folder.path / "clients.csv")
@@ -54,7 +52,7 @@ class Fleet:
         began, said = time.monotonic(), 0.0
         while True:
             self._look_round(round_index)
-            there = self._present() | {client.name for client in self._newcomers.values()}
+            there = self._present() | {client.name for client, _ in self._newcomers.values()}
             if len(there) >= needed and not self._asking():
                 self._admit()
                 present = self._present()
@@ -108,25 +106,39 @@ class Fleet:
             LOG.warning("node %d did not say who it is: %s", node, error_of(reply))
             return  # it is asked again when the question has expired
         self._asked.pop(node, None)
+        name, registration = f"node {node}", self.transport.registration(node)
         try:
             content = from_json(reply.content, "introduction")
-            reason = refusal_of(content, self.terms, self.method)
-        except (Unreadable, KeyError, TypeError, ValueError, OverflowError) as error:
-            content, reason = {}, one_line(f"its introduction is unreadable ({error})")
-        name = one_line(content.get("name") or f"node {node}")
-        if reason is not None:
-            self._refused[node] = reason
-            LOG.warning("%s is refused: %s", name, reason)
-        else:
-            budget, classes = float(content["budget_macs"]), tuple(map(int, content["held_classes"]))
-            self._newcomers[node] = Client(-1, name, budget, int(content["num_examples"]), classes)
+            name = one_line(content.get("name") or name)
+            said = introduced(content, self.terms, self.method)
+            self._require_own_name(said.name, registration)
+            if said.num_examples > self.settings.most_examples:
+                raise Unreadable(
+                    f"it declares {said.num_examples} examples, more than fleet.most_examples = "
+                    f"{self.settings.most_examples}: its answers would weigh too much"
+                )
+        except Unreadable as error:
+            self._refused[node] = str(error)
+            LOG.warning("%s is refused: %s", name, error)
+            return
+        held = tuple(sorted(set(said.held_classes)))
+        client = Client(-1, said.name, said.budget_macs, said.num_examples, held)
+        self._newcomers[node] = client, registration.key if registration.name else ""
+
+    def _require_own_name(self, name: str, registration: Registration) -> None:
+        """Refuse a name that was registered with another node's key."""
+        if registration.name and name != registration.name:
+            raise Unreadable(f"it is registered as {one_line(registration.name)}: start it with that name")
+        owner = self.roster.keys.get(name)
+        if owner and owner != registration.key:
+            raise Unreadable("the name belongs to a node with another key: give it a name of its own")
 
     def _admit(self) -> None:
         """Enter the newcomers in the table of clients."""
         # By name, so that those who arrive together are numbered alike in every run.
-        arrivals = sorted(self._newcomers.items(), key=lambda arrival: arrival[1].name)
+        arrivals = sorted(self._newcomers.items(), key=lambda arrival: arrival[1][0].name)
         self._newcomers.clear()
-        for node, client in arrivals:
+        for node, (client, _) in arrivals:
             for earlier in [known for known, name in self._nodes.items() if name == client.name]:
                 # A restarted node may come back under another number before the old one is given up.
                 LOG.warning("%s now answers from another node; the earlier one is passed over", client.name)
@@ -135,41 +147,35 @@ class Fleet:
             self._nodes[node] = client.name
             LOG.info("%s has joined: %.4g MACs, %d examples", client.name, client.budget_macs, client.num_examples)
         if arrivals:
-            self.roster = self.roster.joined(client for _, client in arrivals)
+            self.roster = self.roster.joined(arrival for _, arrival in arrivals)
             self.folder.write_clients(self.roster.table(self.method.trains), again=True)
 
 
-def refusal_of(content: Mapping[str, Any], terms: Terms, method: Method) -> str | None:
-    """Return why a node may not take part, or None."""
-    if content.get("version") != terms.version:
-        return f"it has fedfeast {content.get('version')} and the server {terms.version}: install the same version"
+def introduced(content: Mapping[str, Any], terms: Terms, method: Method) -> Introduction:
+    """Return who a node is; why it may not take part is raised."""
+    version = content.get("version")
+    if version != terms.version:
+        raise Unreadable(
+            one_line(f"it has fedfeast {version} and the server {terms.version}: install the same version")
+        )
     if "problem" in content:
-        return one_line(content["problem"])
-    if content["space"] != terms.space:
-        return f"its network is another one ({content['space']} instead of {terms.space}): give it the server's recipe"
-    name, budget = str(content["name"]), float(content["budget_macs"])
-    if not name.isprintable() or not 1 <= len(name) <= LONGEST_NAME:
-        return f"its name is no line of 1 to {LONGEST_NAME} letters: give it another"
-    if int(content["num_examples"]) < 1:
-        return "it has no examples"
-    if any(not 0 <= int(number) < terms.facts.classes for number in content["held_classes"]):
-        return f"it holds classes beyond the {terms.facts.classes} of the network: mend its labels"
-    if not isfinite(budget):
-        return f"its budget is {budget}: give it a finite budget-macs"
-    if budget < method.least_macs:
-        return (
-            f"its budget of {budget:.0f} MACs is below the smallest network's "
+        raise Unreadable(one_line(content["problem"]))
+    said = Introduction.read(content, "introduction")
+    if said.space != terms.space:
+        raise Unreadable(
+            f"its network is another one ({one_line(said.space)} instead of {terms.space}): give it the server's recipe"
+        )
+    if any(number >= terms.facts.classes for number in said.held_classes):
+        raise Unreadable(f"it holds classes beyond the {terms.facts.classes} of the network: mend its labels")
+    if said.budget_macs < method.least_macs:
+        raise Unreadable(
+            f"its budget of {said.budget_macs:.0f} MACs is below the smallest network's "
             f"{method.least_macs}: give it a larger budget-macs, or the method a smaller network"
         )
-    return None
-
-
-def one_line(words: Any) -> str:
-    """Return what a client says as one line of a log, cut where it is long."""
-    return " ".join(str(words).split())[:MOST_CHARACTERS]
+    return said
 
 
 def error_of(reply: Message) -> str:
     """Say what an error reply is about."""
     reason = (reply.error.reason or "").strip().splitlines()
-    return f"error {reply.error.code}{': ' + reason[-1] if reason else ''}"
+    return f"error {reply.error.code}{': ' + one_line(reason[-1]) if reason else ''}"

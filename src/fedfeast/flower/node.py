@@ -9,13 +9,25 @@ import torch
 
 from fedfeast.data import Examples
 from fedfeast.errors import InvalidInput
+from fedfeast.federation import Method
 from fedfeast.flower.own_data import load_own_data
 from fedfeast.flower.terms import Terms, space_of
 from fedfeast.recipes.building import build_method
 from fedfeast.recipes.recipe import Recipe, load_recipe
 from fedfeast.runs.assembly import assemble
 
-KEYS = ("name", "budget-macs", "data", "data-folder", "recipe", "threads", "partition-id", "num-partitions")
+KEYS = (
+    "name",
+    "budget-macs",
+    "data",
+    "data-folder",
+    "recipe",
+    "threads",
+    "most-clip-norm",
+    "least-noise-multiplier",
+    "partition-id",
+    "num-partitions",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +61,47 @@ def read_node(terms: Terms, node_config: Mapping[str, Any]) -> Node:
     return Node(str(node_config["name"]).strip(), _budget(node_config["budget-macs"]), examples)
 
 
-def own_space(node_config: Mapping[str, Any]) -> str | None:
-    """Return the hash of the only network that a node consents to train; None where it takes what the server says."""
-    if "recipe" not in node_config:
+def require_consent(recipe: Recipe, method: Method, node_config: Mapping[str, Any]) -> None:
+    """Refuse terms that the node's own settings do not allow: another network than its recipe's, too little privacy."""
+    if "recipe" in node_config:
+        own = load_recipe(str(node_config["recipe"]))
+        if space_of(method) != space_of(build_method(own)[0]):
+            raise InvalidInput(f"the server's network is not that of its own recipe {own.name}: it does not train it.")
+        _require_privacy(recipe, own.privacy.clip_norm, own.privacy.noise_multiplier if own.privacy.clip_norm else None)
+    _require_privacy(recipe, _number(node_config, "most-clip-norm"), _number(node_config, "least-noise-multiplier"))
+
+
+def _require_privacy(recipe: Recipe, most_clip_norm: float | None, least_noise: float | None) -> None:
+    """Refuse terms with a larger clip norm or less noise than the node insists on, or with no privacy at all."""
+    if most_clip_norm is None and least_noise is None:
+        return
+    asked, wanted = recipe.privacy, []
+    if most_clip_norm is not None:
+        wanted.append(f"privacy.clip_norm of at most {most_clip_norm:g}")
+    if least_noise is not None:
+        wanted.append(f"privacy.noise_multiplier of at least {least_noise:g}")
+    insists = f"it insists on a {' and a '.join(wanted)}"
+    if asked.clip_norm is None:
+        raise InvalidInput(f"the server asks for updates without privacy, and {insists}: set them in the recipe.")
+    too_loose = most_clip_norm is not None and asked.clip_norm > most_clip_norm
+    too_little = least_noise is not None and asked.noise_multiplier < least_noise
+    if too_loose or too_little:
+        raise InvalidInput(
+            f"the server asks for clip_norm = {asked.clip_norm:g} and noise_multiplier = {asked.noise_multiplier:g}, "
+            f"and {insists}: set them in the recipe."
+        )
+
+
+def _number(node_config: Mapping[str, Any], key: str) -> float | None:
+    if key not in node_config:
         return None
-    return space_of(build_method(load_recipe(str(node_config["recipe"])))[0])
+    try:
+        number = float(node_config[key])
+    except (TypeError, ValueError):
+        number = math.nan
+    if not (math.isfinite(number) and number > 0):
+        raise InvalidInput(f"its {key} is {node_config[key]!r}: give a positive number.")
+    return number
 
 
 def _simulated(terms: Terms, node_config: Mapping[str, Any]) -> Node:
@@ -82,10 +130,6 @@ def _refuse_fleet(recipe: Recipe) -> None:
 
 
 def _budget(given: Any) -> float:
-    try:
-        budget = float(given)
-    except (TypeError, ValueError):
-        budget = math.nan
-    if not (math.isfinite(budget) and budget > 0):
-        raise InvalidInput(f"its budget-macs is {given!r}: give a positive number of MACs, e.g. 2.5e7.")
+    budget = _number({"budget-macs": given}, "budget-macs")
+    assert budget is not None
     return budget

@@ -25,6 +25,8 @@ from fedfeast.runs.assembly import split_data
 LOG = logging.getLogger("fedfeast.fleet")
 # Choice: wide enough for honest clients with unequal data (docs/decisions/020); inf refuses no norm.
 REFUSE_MULTIPLE = 10.0
+# Choice: a robust rule is no better than the weights it adds with, which are the clients' own words (docs/decisions/020).
+WEIGHT_CAP = 2.0
 SERVER_APP = "flwr-serverapp"  # Flower's program that runs us for a SuperLink
 
 
@@ -71,6 +73,8 @@ def fleet_recipe(base: Recipe) -> Recipe:
     settings = {"population.source": "fleet", "population.file": "none", "checkpoint.every_rounds": 1}
     if base.aggregation.refuse_multiple is None:
         settings["aggregation.refuse_multiple"] = REFUSE_MULTIPLE
+    if base.aggregation.weight_cap is None and base.aggregation.rule != "mean":
+        settings["aggregation.weight_cap"] = WEIGHT_CAP
     return parse_recipe(base.to_toml(), base.name, settings, base.data.facts)
 
 

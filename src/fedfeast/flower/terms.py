@@ -9,9 +9,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from flwr.app import RecordDict
+
 from fedfeast.data import DatasetFacts, Normalisation
+from fedfeast.errors import InvalidInput
 from fedfeast.federation import Method
+from fedfeast.flower.messages import MOST_TERMS_BYTES, TermsMessage, from_json
 from fedfeast.recipes.recipe import Recipe, parse_recipe
+from fedfeast.variants.cache import packaged_caches
 from fedfeast.version import VERSION
 
 NAMED_FILES = ("variants.cache", "population.file")  # settings of a recipe that may name files
@@ -38,14 +43,6 @@ class Terms:
         files = {key: path.read_text() for key, path in named.items() if path.is_file()}
         return cls(text, files, recipe.data.facts, class_names, normalisation, VERSION, space_of(method))
 
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "Terms":
-        """Read the terms from a message."""
-        normalisation = Normalisation(**{name: tuple(values) for name, values in content["normalisation"].items()})
-        names = tuple(content["class_names"])
-        facts = DatasetFacts(**content["facts"])
-        return cls(**{**content, "facts": facts, "class_names": names, "normalisation": normalisation})
-
     def to_json(self) -> dict[str, Any]:
         """Return the terms for a message."""
         return asdict(self)
@@ -54,11 +51,36 @@ class Terms:
     def opened(self, settings: Mapping[str, Any] | None = None) -> Iterator[Recipe]:
         """Yield the recipe, its files in a folder that lasts as long as the block, with settings of the client's."""
         with tempfile.TemporaryDirectory(prefix="fedfeast-") as folder:
-            paths = {key: Path(folder) / f"{key}.csv" for key in self.files}
+            paths = {key: Path(folder) / f"{key}.csv" for key in NAMED_FILES if key in self.files}
             for key, path in paths.items():
                 path.write_text(self.files[key])
             named = {key: str(path) for key, path in paths.items()}
-            yield parse_recipe(self.recipe, "of the server", {**named, **(settings or {})}, self.facts)
+            recipe = parse_recipe(self.recipe, "of the server", {**named, **(settings or {})}, self.facts)
+            self._refuse_paths(recipe)
+            yield recipe
+
+    def _refuse_paths(self, recipe: Recipe) -> None:
+        """Refuse to look for a file on this machine that the server's recipe names and its terms do not bring."""
+        if "variants.cache" not in self.files and recipe.variants.cache not in packaged_caches():
+            raise InvalidInput(f"variants.cache = {recipe.variants.cache!r} names a file that the terms do not bring.")
+        if "population.file" not in self.files and recipe.population.source == "file":
+            raise InvalidInput(
+                f"population.file = {recipe.population.file!r} names a file that the terms do not bring."
+            )
+
+
+def read_terms(records: RecordDict) -> Terms:
+    """Return the terms in a server's message; what is missing, unknown or of another type makes them unreadable."""
+    content = TermsMessage.read(from_json(records, "terms", MOST_TERMS_BYTES), "terms")
+    return Terms(
+        recipe=content.recipe,
+        files=content.files,
+        facts=DatasetFacts(**content.facts.model_dump()),
+        class_names=tuple(content.class_names),
+        normalisation=Normalisation(tuple(content.normalisation.mean), tuple(content.normalisation.deviation)),
+        version=content.version,
+        space=content.space,
+    )
 
 
 def space_of(method: Method) -> str:

@@ -1,5 +1,6 @@
 """Messages under way over Flower's Grid: sent one by one, answers taken one by one, so that memory holds one."""
 
+import hashlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +20,14 @@ class PendingMessage:
     expires: float  # by time.monotonic(); no answer is taken afterwards
 
 
+@dataclass(frozen=True)
+class Registration:
+    """Under which name and key a node was registered; empty where whoever comes is let in."""
+
+    name: str = ""
+    key: str = ""  # the SHA-256 of the public key
+
+
 class Transport:
     """Sends messages to nodes and hands out their answers as they arrive, late ones too."""
 
@@ -29,6 +38,13 @@ class Transport:
     def nodes(self) -> set[int]:
         """Return the nodes that are connected."""
         return set(self._grid.get_node_ids())
+
+    def registration(self, node_id: int) -> Registration:
+        """Return under which name and key a connected node was registered."""
+        for node in self._grid.get_nodes():
+            if node.node_id == node_id:
+                return Registration(node.name, hashlib.sha256(node.public_key).hexdigest() if node.public_key else "")
+        return Registration()
 
     def send(
         self, node_id: int, kind: str, round_index: int, content: RecordDict, patience: float

@@ -1,20 +1,21 @@
-"""What travels between server and client: slices as raw bytes in array records, everything else as JSON. No pickles."""
+"""Slices and assignments on the wire: arrays as raw bytes, and what they mean as JSON. No pickles."""
 
-import json
 from collections.abc import Hashable, Mapping
 from dataclasses import asdict
 from math import prod
 from typing import Any
 
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import Array, ArrayRecord
 from torch import Tensor
 
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Assignment, Client, find_form_fault
+from fedfeast.flower.messages import Unreadable, one_line
 from fedfeast.networks import Architecture, Layout, Level
 from fedfeast.routing import SliceMap, read_slice_map
 
+MOST_DIMENSIONS = 8
 RAW = "fedfeast.raw"  # an array's serialisation: its elements in C order, little-endian, and nothing else
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
@@ -32,10 +33,6 @@ _DTYPES = {
 _ARCHITECTURES: dict[str, type] = {"architecture": Architecture, "level": Level}
 
 
-class Unreadable(ValueError):
-    """A message does not hold what it should; the text says what is wrong."""
-
-
 def to_array(tensor: Tensor) -> Array:
     """Return a tensor as an array of exactly its bytes."""
     data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
@@ -44,12 +41,16 @@ def to_array(tensor: Tensor) -> Array:
 
 def from_array(array: Array) -> Tensor:
     """Return the tensor that an array holds."""
-    dtype = _DTYPES.get(array.dtype)
+    dtype, shape = _DTYPES.get(array.dtype), tuple(array.shape)
     if dtype is None or array.stype != RAW:
-        raise Unreadable(f"an array of {array.dtype} serialised as {array.stype}")
-    if len(array.data) != prod(array.shape) * dtype.itemsize:
-        raise Unreadable(f"{len(array.data)} bytes for {array.dtype} of shape {tuple(array.shape)}")
-    return torch.frombuffer(bytearray(array.data), dtype=dtype).reshape(array.shape)
+        raise Unreadable(one_line(f"an array of {array.dtype} serialised as {array.stype}"))
+    if len(shape) > MOST_DIMENSIONS or any(size < 0 for size in shape):
+        raise Unreadable(one_line(f"an array of shape {shape}"))
+    if len(array.data) != prod(shape) * dtype.itemsize:
+        raise Unreadable(one_line(f"{len(array.data)} bytes for {array.dtype} of shape {shape}"))
+    if not array.data:
+        return torch.empty(shape, dtype=dtype)
+    return torch.frombuffer(bytearray(array.data), dtype=dtype).reshape(shape)
 
 
 def pack_slice(slice_map: SliceMap, local: Tensor, dtype: torch.dtype) -> ArrayRecord:
@@ -60,32 +61,26 @@ def pack_slice(slice_map: SliceMap, local: Tensor, dtype: torch.dtype) -> ArrayR
 
 def unpack_slice(slice_map: SliceMap, record: ArrayRecord, wire: torch.dtype, dtype: torch.dtype) -> Tensor:
     """Return a client's vector; anything but one value per routed position in the agreed precision is refused."""
+    expected = torch.empty(slice_map.payload, dtype=wire, device="meta")
+    fault = _find_size_fault(record, slice_map.payload * wire.itemsize)
+    if fault is not None:
+        raise Unreadable(fault)
     received = {name: from_array(array) for name, array in record.items()}
-    fault = find_form_fault({"values": torch.empty(slice_map.payload, dtype=wire, device="meta")}, received)
+    fault = find_form_fault({"values": expected}, received)
     if fault is not None:
         raise Unreadable(fault)
     return slice_map.unpack(received["values"].to(dtype))
 
 
+def _find_size_fault(record: ArrayRecord, expected_bytes: int) -> str | None:
+    """Say that a reply is larger than what was sent, before any of it is copied."""
+    total = sum(len(array.data) for array in record.values())
+    return None if total <= expected_bytes else f"{total:,} bytes of weights where {expected_bytes:,} were sent"
+
+
 def wire_dtype(wire: str, weights: torch.dtype) -> torch.dtype:
     """Return the precision that slices travel in, given the setting and that of the weights."""
     return weights if wire == "lossless" else _DTYPES[wire]
-
-
-def to_json(content: Mapping[str, Any]) -> ConfigRecord:
-    """Return a record of one JSON text."""
-    return ConfigRecord({"json": json.dumps(content)})
-
-
-def from_json(records: RecordDict, name: str) -> dict[str, Any]:
-    """Return the JSON object of a message's record."""
-    try:
-        content = json.loads(str(records.config_records[name]["json"]))
-    except (KeyError, ValueError, RecursionError) as error:
-        raise Unreadable(f"no readable record {name!r} ({error})") from error
-    if not isinstance(content, dict):
-        raise Unreadable(f"the record {name!r} is no JSON object")
-    return content
 
 
 def pack_assignment(assignment: Assignment) -> tuple[dict[str, Any], ArrayRecord]:

@@ -166,6 +166,8 @@ class AggregationSection(Section):
     clip_multiple: float = Field(1.5, gt=0)
     trim_share: float = Field(0.2, gt=0, lt=0.5)  # at either end
     refuse_multiple: float | None = Field(None, gt=0)  # without it no norm is too large
+    weigh: Literal["method", "alike"] = "method"  # what an answer weighs: as the method says, or all the same
+    weight_cap: float | None = Field(None, ge=1)  # times the cohort's median weight: no answer weighs more
 
 
 class AdversarySection(Section):
@@ -201,6 +203,7 @@ class FleetSection(Section):
     deadline_seconds: float = Field(600.0, gt=0)  # of a round, from the last slice sent
     least_answers: int = Field(1, ge=1)  # that a round needs before its deadline
     least_clients: int = Field(1, ge=1)  # that must be there before a round begins
+    most_examples: int = Field(10**9, ge=1)  # that a client may declare, since its answer weighs by them
     wire: Literal["lossless", "float32", "bfloat16", "float16"] = "lossless"  # lossless: as the weights are
 
 

@@ -32,7 +32,10 @@ MAY_CHANGE_ON_A_FLEET = {
     "fleet.deadline_seconds",
     "fleet.least_answers",
     "fleet.least_clients",
+    "fleet.most_examples",
     "aggregation.refuse_multiple",
+    "aggregation.weight_cap",
+    "aggregation.weigh",
 }
 
 

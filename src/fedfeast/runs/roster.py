@@ -1,8 +1,8 @@
 """The clients of a fleet as they joined: a table in the run's folder that gives every name its index for good."""
 
 import csv
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,20 @@ class Roster:
     """Everyone who ever joined, in the order of joining; a client's index is its place."""
 
     clients: tuple[Client, ...] = ()
+    keys: Mapping[str, str] = field(default_factory=dict)  # name -> hash of the key it was registered with, if it was
 
-    def joined(self, arrivals: Iterable[Client]) -> "Roster":
-        """Return the roster with clients under their old indices, or the next ones where their names are new."""
-        by_name = {client.name: client for client in self.clients}
-        for client in arrivals:
+    def joined(self, arrivals: Iterable[tuple[Client, str]]) -> "Roster":
+        """Return the roster with clients under their old indices, or the next ones where their names are new.
+
+        With each comes the hash of the key that its name was registered with, empty for none.
+        """
+        by_name, keys = {client.name: client for client in self.clients}, dict(self.keys)
+        for client, key in arrivals:
             index = by_name[client.name].index if client.name in by_name else len(by_name)
             by_name[client.name] = replace(client, index=index)
-        return Roster(tuple(by_name.values()))
+            if key:
+                keys[client.name] = key
+        return Roster(tuple(by_name.values()), keys)
 
     def population(self) -> Population:
         """Return names and budgets."""
@@ -50,6 +56,7 @@ class Roster:
             "realized_share": shares,
             "participates": [int(trains(client.budget_macs)) for client in self.clients],
             "held_classes": [" ".join(map(str, client.held_classes)) for client in self.clients],
+            "key": [self.keys.get(client.name, "") for client in self.clients],
         }
 
 
@@ -57,7 +64,9 @@ def read_roster(path: Path) -> Roster:
     """Read the clients that joined a run from its clients.csv; an absent file is nobody."""
     try:
         with path.open(newline="") as file:
-            return Roster(tuple(_client(index, row) for index, row in enumerate(csv.DictReader(file))))
+            rows = list(csv.DictReader(file))
+            keys = {row["name"]: row["key"] for row in rows if row.get("key")}
+            return Roster(tuple(_client(index, row) for index, row in enumerate(rows)), keys)
     except FileNotFoundError:
         return Roster()
     except (OSError, KeyError, ValueError, TypeError, csv.Error) as error:

@@ -136,7 +136,8 @@ class _RoundTrainer:
             self.federation = self._client_source.available(self.federation, round_index)
             assignments, method_state = self._plan(state, round_index)
             try:
-                result = self._engine.run_round(RoundOrder(state.flat, assignments, round_index, rate, policy))
+                weighed = policy.weighed(assignments)
+                result = self._engine.run_round(RoundOrder(state.flat, weighed, round_index, rate, policy))
                 break
             except TooFewAnswers:
                 continue  # with whoever is there by then

@@ -47,8 +47,12 @@ class Aggregator:
         returned: Tensor,
         counted: Tensor | None = None,
         num_examples: int | None = None,
+        farthest: float | None = None,
     ) -> Refusal | None:
-        """Check a reply, given as vectors of the client's layout, and add it; return why it was refused."""
+        """Check a reply, given as vectors of the client's layout, and add it; return why it was refused.
+
+        ``num_examples`` is what the client says it trained on, ``farthest`` how far training can lead at all.
+        """
         client, slices = assignment.client, assignment.slice_map
         if not self._checked and self.sums is not None:
             self.sums.add(slices, returned, assignment.weight, counted)
@@ -60,7 +64,8 @@ class Aggregator:
         change = returned - sent
         own = slices.pack(change)
         norm = norm_of(own)
-        fault = find_norm_fault(own, norm, self._refuse_bound)
+        bounds = [bound for bound in (self._refuse_bound, farthest) if bound is not None]
+        fault = find_norm_fault(own, norm, min(bounds, default=None))
         if fault is not None:
             return self.refuse(assignment, fault)
         self.norms.append(norm)

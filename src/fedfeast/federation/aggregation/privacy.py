@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from importlib.util import find_spec
-from math import sqrt
+from math import isfinite, sqrt
 
 import numpy as np
 import torch
@@ -43,6 +43,10 @@ def privatise(sent: Tensor, returned: Tensor, privacy: Privacy, generator: np.ra
     """
     change = returned - sent
     norm = norm_of(change)
+    if not isfinite(norm):  # no factor would clip it
+        raise InvalidInput(
+            "a client's change is not finite, so nothing of it may be sent: lower training.learning_rate."
+        )
     factor = min(1.0, privacy.clip_norm / norm) if norm > 0 else 1.0
     noise = generator.standard_normal(change.numel(), dtype=np.float32 if change.dtype != torch.float64 else np.float64)
     noise *= noise.dtype.type(privacy.noise_deviation)

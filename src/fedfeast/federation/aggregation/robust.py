@@ -25,12 +25,16 @@ class Aggregation:
     clip_multiple: float = 1.5  # of the usual norm: above it a change counts for less, the further the less
     trim_share: float = 0.2  # of a position's contributors, taken away at either end
     refuse_multiple: float | None = None  # of the usual norm, above which a reply is refused; None refuses no norm
+    weigh: Literal["method", "alike"] = "method"  # what an answer weighs: as the method says, or all the same
+    weight_cap: float | None = None  # of the cohort's median weight, above which no answer weighs; None caps none
 
     def __post_init__(self) -> None:
         if self.clip_multiple <= 0:
             raise InvalidInput(f"aggregation.clip_multiple = {self.clip_multiple}: give a number above 0.")
         if not 0 < self.trim_share < 0.5:
             raise InvalidInput(f"aggregation.trim_share = {self.trim_share}: give a share above 0 and below 0.5.")
+        if self.weight_cap is not None and not self.weight_cap >= 1:
+            raise InvalidInput(f"aggregation.weight_cap = {self.weight_cap}: give a number of at least 1, or none.")
         if self.refuse_multiple is not None and self.refuse_multiple <= 0:
             raise InvalidInput(f"aggregation.refuse_multiple = {self.refuse_multiple}: give a number above 0, or none.")
 

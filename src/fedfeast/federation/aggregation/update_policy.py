@@ -1,6 +1,8 @@
 """How the replies of a round are made, checked and merged; by default they are added up as they are."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
 
 from torch import Tensor
 
@@ -29,6 +31,17 @@ class UpdatePolicy:
         """Whether replies are neither changed, checked nor weighed against each other."""
         plain_merge = self.aggregation.rule == "mean" and self.aggregation.refuse_multiple is None
         return plain_merge and self.privacy is None and self.adversary is None
+
+    def weighed(self, assignments: Sequence[Assignment]) -> list[Assignment]:
+        """Return a whole cohort's assignments with what their answers may weigh."""
+        options = self.aggregation
+        if options.weigh == "alike":
+            return [replace(one, weight=1.0) for one in assignments]
+        if options.weight_cap is None or not assignments:
+            return list(assignments)
+        # Choice: how many examples a client has is its own word; the median of a cohort is nobody's alone.
+        most = options.weight_cap * median(one.weight for one in assignments)
+        return [replace(one, weight=min(one.weight, most)) for one in assignments]
 
     def reply(self, assignment: Assignment, round_index: int, sent: Tensor, returned: Tensor) -> Tensor:
         """Return what a simulated client sends back, given what it trained."""
