@@ -53,7 +53,7 @@ class Counters(Collector):
     def collect(self) -> Iterable[Metric]:
         """Return the numbers of this moment."""
         for metric in self._registry.collect():
-            # When each series began is not asked for; prometheus_client has a switch, which holds for the whole process.
+            # When each series began is told by nobody here; the switch for that holds for the whole process.
             metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
             yield metric
 
