@@ -22,6 +22,7 @@ from fedfeast.networks.normalisation import ByStatistics, RecordingByBatch
 from fedfeast.randomness import named_generator
 from fedfeast.recipes.building import build_method
 from fedfeast.recipes.recipe import Recipe, resolve_recipe
+from fedfeast.serving.choice import spread_points
 from fedfeast.serving.families.registry import uncalibrated
 from fedfeast.serving.latency import time_served
 from fedfeast.serving.onnx.packages import import_onnxruntime
@@ -75,7 +76,7 @@ def measure_device(
     timings = []
     try:
         torch.set_num_threads(used)
-        for point in _spread(method.operating_points(), num_variants):
+        for point in spread_points(method.operating_points(), num_variants):
             deployed = _untrained(method, point)
             times = time_served(uncalibrated(deployed), used) if served else _time_eager(deployed, loaded, device)
             spread = (min(times), max(times))
@@ -114,12 +115,6 @@ def suggest_budget(timings: Sequence[Timing], served_macs: Sequence[int], target
     )
     largest = max(one for one in served_macs if one <= budget)
     return {"target_milliseconds": target_milliseconds, "budget_macs": int(budget), "served_macs": largest}
-
-
-def _spread(points: Sequence[OperatingPoint], count: int) -> list[OperatingPoint]:
-    """Return a few points with the ends among them, evenly spaced by position."""
-    positions = sorted({round(place) for place in np.linspace(0, len(points) - 1, count)})
-    return [points[position] for position in positions]
 
 
 def _untrained(method: Method, point: OperatingPoint) -> Deployed:

@@ -267,3 +267,16 @@ def test_a_token_is_asked_for(visitor: Any, serve: Serve, trained: Path) -> None
         page.locator("#chosen a[data-kind=onnx]").click()
     assert download.value.suggested_filename.startswith("digits-")
     page.context.close()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1100, "light"), (360, "dark")])
+def test_a_runs_report_draws_its_charts(visitor: Any, trained: Path, tmp_path: Path, width: int, scheme: str) -> None:
+    page_file = fedfeast.report([fedfeast.Run.open(trained)], tmp_path / "report.html")[0]
+    page = visitor.open(page_file.as_uri(), width=width, scheme=scheme)
+    expect(page.locator(".chart > svg")).to_have_count(6)
+    expect(page.locator(".chart > svg").first).to_contain_text("inference cost (MACs per example, log scale)")
+    expect(page.locator(".chart > svg").first.locator("circle.dot")).to_have_count(8)
+    assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
+    assert (page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(16, 23, 29)") == (scheme == "dark")
+    text = page_file.read_text()
+    assert len(text) < 200_000
