@@ -41,7 +41,9 @@ def test_the_digits_recipe_runs_from_the_wheel(installed: Path, tmp_path: Path) 
     assert json.loads(printed)["finished_rounds"] == 2
     run(installed / "fedfeast", "report", "run", cwd=tmp_path)
     assert "data-chart" in (tmp_path / "run" / "report.html").read_text()
-    page = "from fedfeast.server.page import _read; print(_read('index.html'))"
+    page = (
+        "from importlib.resources import files; print(files('fedfeast.server').joinpath('page/index.html').read_text())"
+    )
     assert "static/charts.js" in run(installed / "python", "-c", page, cwd=tmp_path)
     run(installed / "fedfeast", "extract", "run", "--max-macs", "3e5", "--out", "bundle", cwd=tmp_path)
     assert (tmp_path / "bundle" / "model.py").is_file()

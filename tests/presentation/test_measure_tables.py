@@ -9,6 +9,7 @@ MEASURED = {
     "method": "feast",
     "device": "cpu",
     "threads": 2,
+    "runtime": "onnxruntime 1.31",
     "peak_memory_megabytes": 123.4,
     "variants": [
         {
@@ -28,5 +29,14 @@ def test_the_table_says_what_the_device_affords() -> None:
     stream = io.StringIO()
     print_measured(MEASURED, Console(file=stream, width=110))
     text = stream.getvalue()
-    for part in ("cpu, 2 threads", "7,730", "0.159", "0.15 to 0.2", "807M", "123 MB", "budget-macs=128320", "for 3 ms"):
+    for part in (
+        "cpu, 2 threads, onnxruntime 1.31",
+        "7,730",
+        "0.159",
+        "0.15 to 0.2",
+        "807M",
+        "123 MB",
+        "budget-macs=128320",
+        "for 3 ms",
+    ):
         assert part in text

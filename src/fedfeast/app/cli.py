@@ -129,7 +129,10 @@ def measure(
         float | None, typer.Option("--target-ms", help="A latency per image; the budget that keeps it is suggested.")
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(help="Threads to time with; the recipe's, or torch's, without it.")
+        int | None,
+        typer.Option(
+            help="Threads to time with; every usable core without it (in eager torch the recipe's, or torch's)."
+        ),
     ] = None,
     variants: Annotated[int, typer.Option(help="How many sizes to time, from the smallest to the largest.")] = 5,
     settings: SettingsOption = None,

@@ -14,6 +14,7 @@ def print_measured(measured: Mapping[str, Any], console: Console) -> None:
     """Print the timed sizes, the memory they took, and the suggested budget."""
     threads = f"{measured['threads']} thread{'s' if measured['threads'] > 1 else ''}"
     title = f"{escape(measured['recipe'])}, {measured['method']} on {escape(measured['device'])}, {threads}"
+    title += f", {measured['runtime']}"
     table = Table(title=title)
     for heading in ("MACs", "parameters", "ms an image", "fastest to slowest", "MACs a second"):
         table.add_column(heading, justify="right")

@@ -1,7 +1,7 @@
 """What every family must keep: plain torch layers that compute what the trained network computes."""
 
 import ast
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,12 +10,11 @@ import pytest
 import torch
 
 from fedfeast.federation import Deployed
-from fedfeast.networks import Layout
+from fedfeast.networks import Architecture, ElasticResNet, Layout, Level, ResNet, SearchSpace
 from fedfeast.networks.normalisation import ByStatistics
 from fedfeast.randomness import named_generator
+from fedfeast.serving.families import elastic_resnet, resnet
 from fedfeast.serving.families.registry import state_dict_of
-
-CheckFamily = Callable[[ModuleType, Any, Any], None]
 
 
 def check_family(family: ModuleType, network: Any, architecture: Any) -> None:
@@ -52,6 +51,23 @@ def _imports(module: ModuleType) -> set[str]:
     return roots
 
 
-@pytest.fixture(name="check_family")
-def check_family_fixture() -> CheckFamily:
-    return check_family
+def test_the_elastic_resnet_computes_what_was_trained() -> None:
+    network = ElasticResNet(SearchSpace(image_size=9, classes=7))
+    check_family(elastic_resnet, network, Architecture((1, 0, 2, 0), (0.25, 0.1, 0.22, 0.1), (3, 1, 2, 0, 1)))
+
+
+SMALL = ResNet((6, 10, 12), (2, 1, 2), (1, 2, 2), image_size=9, image_channels=2, classes=5)
+EXITS = replace(SMALL, early_exits=True, stem_stride=2)
+
+
+@pytest.mark.parametrize(
+    ("network", "level"),
+    [
+        pytest.param(SMALL, Level((6, 10, 12), (3,)), id="whole"),
+        pytest.param(replace(SMALL, activation="before"), Level((3, 5, 6), (3,)), id="narrow, activated before"),
+        pytest.param(EXITS, Level((2, 4), (2,)), id="an early exit"),
+        pytest.param(EXITS, Level((2, 4, 5), (1, 2, 3)), id="several exits, the last is served"),
+    ],
+)
+def test_the_resnet_computes_what_was_trained(network: ResNet, level: Level) -> None:
+    check_family(resnet, network, level)
