@@ -23,6 +23,16 @@ def draw_curves(runs: Sequence[Run], path: Path | str) -> None:
     curve_figure(runs).savefig(path, dpi=160)
 
 
+def draw_search(found: Sequence[Any], path: Path | str) -> None:
+    """Draw the fitness and the shape of searched variants; the suffix picks the format."""
+    search_figure(found).savefig(path, dpi=160)
+
+
+def draw_latency(measured: Mapping[str, Any], path: Path | str) -> None:
+    """Draw accuracy against measured latency; the suffix picks the format."""
+    latency_figure(measured).savefig(path, dpi=160)
+
+
 def curve_figure(runs: Sequence[Run]) -> Figure:
     """Return the accuracy-MACs curves over a histogram of the clients' budgets."""
     figure = Figure(figsize=(7.2, 4.6), layout="constrained")
