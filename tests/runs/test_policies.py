@@ -63,7 +63,7 @@ def test_everything_off_keeps_nothing(tmp_path: Path) -> None:
     state, _ = run.folder.checkpoints.load_latest()
     assert state is not None
     assert state.norm_history.medians == ()
-    assert not {"refused_replies", "hostile_share", "privacy"} & run.summary.keys()
+    assert not {"refused_replies", "adversary_share", "privacy"} & run.summary.keys()
     assert policy_facts(run.summary) == []
 
 

@@ -1,30 +1,22 @@
-"""The commands for what leaves the building: extract, export, verify, latency."""
+"""The commands for what leaves the building: extract, export, verify, latency, serve."""
 
-import json
+import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from fedfeast.app.options import JsonOption, RunArgument, parse_numbers
+from fedfeast.app.output import console_for, print_result, print_warning, show
 from fedfeast.errors import InvalidInput
 
-RunArgument = Annotated[Path, typer.Argument(help="A run's folder.")]
 MacsOption = Annotated[float | None, typer.Option(help="The device's budget in MACs per example.")]
 ParamsOption = Annotated[float | None, typer.Option(help="The most parameters the device holds.")]
 LatencyOption = Annotated[
     float | None, typer.Option(help="The most milliseconds of one inference, measured here with onnxruntime.")
 ]
 SearchOption = Annotated[bool, typer.Option("--search", help="Find a new network for this budget.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
-
-
-def add_serving_commands(app: typer.Typer) -> None:
-    """Give the command line its commands about trained networks."""
-    for command in (extract, export, verify, latency):
-        app.command()(command)
 
 
 def extract(
@@ -43,11 +35,11 @@ def extract(
     from fedfeast.serving.bundle import extract as extract_bundle
     from fedfeast.serving.choice import Limits
 
-    run, console = Run.open(folder), Console(stderr=as_json)
+    run = Run.open(folder)
     limits = Limits(max_macs, max_params, max_latency)
     name = "-".join(str(limits).replace("and", "").split()) + ("-searched" if search else "")
     bundle = out if out is not None else folder / "bundles" / name
-    with console.status("extracting"):
+    with console_for(as_json).status("extracting"):
         manifest = extract_bundle(run, bundle, limits, search)
     _present(manifest, "bundle", bundle, as_json)
 
@@ -85,14 +77,16 @@ def export(  # noqa: PLR0913 - each argument is an option of the command
     options = ExportOptions(wanted, opset if opset is not None else DEFAULT_OPSET, not normalised)
     if ladder is None and budgets is None:
         limits = Limits(max_macs, max_params, max_latency)
-        with Console(stderr=as_json).status("exporting"):
+        with console_for(as_json).status("exporting"):
             manifest = export_network(run, out, limits, options, search)
         _present(manifest, "file" if out.suffix in (".onnx", ".pt2") else "bundle", out, as_json)
         return
     single = (max_macs, max_params, max_latency, search or None)
     if any(limit is not None for limit in single) or (ladder is not None and budgets is not None):
         raise InvalidInput("--ladder, --budgets and a limit of one network exclude each other: give one of them.")
-    _export_ladder(run, out, ladder if ladder is not None else _numbers("--budgets", budgets or ""), options, as_json)
+    _export_ladder(
+        run, out, ladder if ladder is not None else parse_numbers("--budgets", budgets or ""), options, as_json
+    )
 
 
 def verify(
@@ -103,14 +97,9 @@ def verify(
 
     if not path.exists():
         raise InvalidInput(f"{path} does not exist: give a bundle, a ladder or an exported file.")
-    console = Console(stderr=as_json)
-    with console.status("verifying"):
+    with console_for(as_json).status("verifying"):
         results = verify_path(path)
-    if as_json:
-        print(json.dumps(results, indent=2))
-        return
-    for result in results:
-        _say(console, _verified(result))
+    print_result(results, [_verified(result) for result in results], as_json)
 
 
 def latency(
@@ -122,33 +111,53 @@ def latency(
     """Measure every served network's latency on this device and draw accuracy against it."""
     from fedfeast.app.progress import CountedProgress
     from fedfeast.presentation.pictures import draw_latency
+    from fedfeast.presentation.tables import latency_table
     from fedfeast.serving.extraction import Extractor
     from fedfeast.serving.latency import measure_run
     from fedfeast.whole_files import write_json
 
-    console, extractor = Console(stderr=as_json), Extractor(folder)
+    extractor, picture = Extractor(folder), folder / "latency.png"
     if any(extractor.recorded_accuracy(point) is None for point in extractor.points):
         raise InvalidInput(f"{folder} has no measured curve of its best round: run fedfeast evaluate {folder}.")
-    with CountedProgress(console, "measuring", len(extractor.points)) as progress:
+    with CountedProgress(console_for(as_json), "measuring", len(extractor.points)) as progress:
         measured = measure_run(extractor, threads, repeats, lambda point: progress.advance(f"{point.name} MACs"))
     write_json(folder / "latency.json", measured)
-    for suffix in ("png", "svg"):
-        draw_latency(measured, folder / f"latency.{suffix}")
-    if as_json:
-        print(json.dumps({**measured, "picture": str(folder / "latency.png")}, indent=2))
-        return
-    table = Table(title=f"one image on {measured['device']}, {measured['threads']} threads")
-    for heading in ("MACs", "parameters", "test accuracy", "median", "fastest"):
-        table.add_column(heading, justify="right")
-    for row in measured["points"]:
-        times = (f"{row[key]:.3g} ms" for key in ("median_ms", "fastest_ms"))
-        table.add_row(row["name"], f"{row['parameters']:,}", f"{100 * row['accuracy']:.2f} %", *times)
-    console.print(table)
-    _say(console, f"picture  {folder / 'latency.png'}")
+    for file in (picture, picture.with_suffix(".svg")):
+        draw_latency(measured, file)
+    content = {**measured, "picture": str(picture)}
+    print_result(content, [latency_table(measured), f"picture  {picture}"], as_json)
 
 
-def _say(console: Console, line: str) -> None:
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
+def serve(
+    folders: Annotated[list[Path], typer.Argument(help="One or several runs' folders; they may still be training.")],
+    host: Annotated[str, typer.Option(help="The address to listen on; others than this machine need 0.0.0.0.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8765,
+    token: Annotated[
+        str | None,
+        typer.Option(envvar="FEDFEAST_TOKEN", help="Models and API want it as a bearer token.", show_envvar=True),
+    ] = None,
+) -> None:
+    """Serve runs: a page with their curves, models for each budget, an HTTP API."""
+    from fedfeast.server.entry import serve as serve_runs
+
+    if token is None and not is_loopback(host):
+        print_warning(f"everyone who reaches {host} can fetch the models: --token keeps others out.")
+
+    def tell(address: str) -> None:
+        print(f"serving  {address}", flush=True)
+        show(console_for(True), "Ctrl-C ends it.")
+
+    serve_runs(folders, host, port, token, tell)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address is reached from this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _formats(formats: list[str] | None, int8: bool, out: Path) -> tuple[Any, ...]:
@@ -158,51 +167,31 @@ def _formats(formats: list[str] | None, int8: bool, out: Path) -> tuple[Any, ...
 
 def _export_ladder(run: Any, out: Path, budgets: int | list[float], options: Any, as_json: bool) -> None:
     from fedfeast.app.progress import CountedProgress
+    from fedfeast.presentation.tables import ladder_table
     from fedfeast.serving.bundle import describe_bundle
     from fedfeast.serving.ladder import export_ladder
 
-    console = Console(stderr=as_json)
     total = budgets if isinstance(budgets, int) else len(budgets)
-    with CountedProgress(console, "exporting", total) as progress:
+    with CountedProgress(console_for(as_json), "exporting", total) as progress:
         index = export_ladder(
             run, out, budgets, options, lambda done, number, manifest: progress.advance(describe_bundle(manifest))
         )
-    if as_json:
-        print(json.dumps({"ladder": str(out), **index}, indent=2))
-        return
-    table = Table(title=f"ladder of {index['run']['name']}")
-    for heading in ("folder", "MACs", "parameters", "test accuracy"):
-        table.add_column(heading, justify="right")
-    if "int8" in options.formats:
-        table.add_column("in int8", justify="right")
-    for rung in index["rungs"]:
-        accuracies = [rung["test_accuracy"]]
-        accuracies += [facts["test_accuracy"] for facts in rung["exports"].values() if "test_accuracy" in facts]
-        shown = [f"{100 * accuracy:.2f} %" for accuracy in accuracies]
-        table.add_row(rung["folder"], f"{rung['macs']:,}", f"{rung['parameters']:,}", *shown)
-    console.print(table)
-    _say(console, f"files    {', '.join(index['rungs'][0]['exports'])} in each folder")
-    _say(console, f"ladder   {out}")
+    files = ", ".join(index["rungs"][0]["exports"])
+    lines = [f"files    {files} in each folder", f"ladder   {out}"]
+    print_result({"ladder": str(out), **index}, [ladder_table(index), *lines], as_json)
 
 
 def _present(manifest: Mapping[str, Any], kind: str, path: Path, as_json: bool) -> None:
     from fedfeast.serving.bundle import UNTRAINED_WARNING, describe_bundle
 
     if (manifest["untrained_share"] or 0) > UNTRAINED_WARNING:
-        Console(stderr=True).print(
-            f"[yellow]warning:[/] {100 * manifest['untrained_share']:.1f} % of this network's weights "
-            "were never trained by any client.",
-            soft_wrap=True,
-        )
-    if as_json:
-        print(json.dumps({kind: str(path), **manifest}, indent=2))
-        return
-    console, lines = Console(), [describe_bundle(manifest)]
+        untrained = f"{100 * manifest['untrained_share']:.1f} %"
+        print_warning(f"{untrained} of this network's weights were never trained by any client.")
+    served = describe_bundle(manifest)
     if "latency" in manifest:
-        lines[0] += f", {manifest['latency']['median_ms']:.3g} ms on this device"
-    lines += [_exported(name, facts) for name, facts in manifest.get("exports", {}).items()]
-    for line in [*lines, f"{kind:<8} {path}"]:
-        _say(console, line)
+        served += f", {manifest['latency']['median_ms']:.3g} ms on this device"
+    exported = [_exported(name, facts) for name, facts in manifest.get("exports", {}).items()]
+    print_result({kind: str(path), **manifest}, [served, *exported, f"{kind:<8} {path}"], as_json)
 
 
 def _exported(name: str, facts: Mapping[str, Any]) -> str:
@@ -221,10 +210,3 @@ def _verified(result: Mapping[str, Any]) -> str:
     if result["unlisted"]:
         parts.append(f"not in the manifest: {', '.join(result['unlisted'])}")
     return f"{result['path']}: {'; '.join(parts)}."
-
-
-def _numbers(name: str, text: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise InvalidInput(f"{name} {text!r} is no list of numbers: write it like 25e6,50e6.") from None
