@@ -42,6 +42,11 @@ TINY: dict[str, Any] = {
 }
 
 
+def as_settings(settings: dict[str, Any]) -> list[str]:
+    """Return settings as text, section.key=value."""
+    return [f"{key}={value}" for key, value in settings.items()]
+
+
 def as_words(settings: dict[str, Any]) -> list[str]:
     """Return settings as they stand on a command line."""
-    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    return [word for setting in as_settings(settings) for word in ("--set", setting)]
