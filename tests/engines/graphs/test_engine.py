@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tiny import TINY
 
 from fedfeast.data import Augmentation, Examples, Mixing, Normalisation, Preparation, ShardedExamples
 from fedfeast.engines import EagerEngine, GraphEngine, Precision
@@ -26,7 +27,7 @@ RATE = 0.1
 CASES: dict[str, Mapping[str, Any]] = {
     rule: {"method.rule": rule} for rule in ("full", "global-min", "local-max", "min-max", "min-max-distilled")
 }
-CASES["fedavg"] = {"method.name": "fedavg", "method.max_macs": 1.2e6}
+CASES["fedavg"] = {"method.name": "fedavg", "method.max_macs": 4e5}
 
 
 @cache
@@ -37,7 +38,7 @@ def federation(case: str) -> Federation:
         "augmentation.mixing": "alternate",
         "engine.precision": "float64",
     }
-    return assemble(load_recipe("digits", {**augmented, **CASES[case]}))
+    return assemble(load_recipe("digits", {**TINY, **augmented, **CASES[case]}))
 
 
 def engines(built: Federation) -> tuple[EagerEngine, GraphEngine]:
@@ -209,5 +210,5 @@ def test_too_little_memory_for_one_client_is_said_in_a_sentence(monkeypatch: pyt
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(Slot, "step", failing)
-    with pytest.raises(InvalidInput, match=r"too small for one client with training.batch_size = 16: lower it"):
+    with pytest.raises(InvalidInput, match=r"too small for one client with training.batch_size = 32: lower it"):
         graphs.run_round(RoundOrder(built.initial_weights(), cohort(built, 4), 0, RATE))
