@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed
 from processes import ended, start
 from safetensors.torch import load_file
 from tiny import TINY, as_words
-from torch.distributed import TCPStore
 
 from fedfeast.engines import DistributedEngine
 from fedfeast.engines.distributed import measure_curve, share_out
@@ -252,7 +252,9 @@ def test_after_any_end_the_same_command_goes_on(alone: Run, tmp_path: Path) -> N
 
 def two_ranks(out: Path, settings: dict[str, Any], log: Path) -> list[int]:
     """Train in two ranks that a store here brings together, as torchrun's does; return their exit codes."""
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store = torch.distributed.TCPStore(  # type: ignore[attr-defined]  # torch does not export it to type checkers
+        "127.0.0.1", 0, is_master=True, wait_for_workers=False
+    )
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
     sizes = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     ranks = [

@@ -1,12 +1,13 @@
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tiny import TINY
+from tiny import SPACE, TINY, TORN_SPACE
 
 from fedfeast.data import Augmentation, Examples, Mixing, Normalisation, Preparation, ShardedExamples
 from fedfeast.engines import EagerEngine, GraphEngine, Precision
@@ -14,7 +15,7 @@ from fedfeast.engines.graphs.slots import Slot
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Assignment, Client, LocalSgd, RoundOrder
 from fedfeast.methods import Feast
-from fedfeast.networks import Architecture, ElasticResNet, SearchSpace
+from fedfeast.networks import Architecture, ElasticResNet
 from fedfeast.population import Shards
 from fedfeast.randomness import named_generator
 from fedfeast.recipes import load_recipe
@@ -130,18 +131,8 @@ def test_the_same_round_gives_the_same_bits() -> None:
 
 def tiny_parts(divisor: int, sizes: tuple[int, int]) -> tuple[Feast, ShardedExamples, Preparation, LocalSgd, int]:
     """A federation of three small variants and two clients, for kernels that an interpreter runs."""
-    space = SearchSpace(
-        stem_channels=8,
-        stage_channels=(8, 16) if divisor == 8 else (6, 10),
-        depths=(0, 1),
-        expansions=(0.25, 0.5),
-        widths=(0.5, 1.0),
-        stage_strides=(1, 2),
-        channel_divisor=divisor,
-        image_size=5,
-        image_channels=1,
-        classes=4,
-    )
+    whole = replace(SPACE, stem_channels=8, stage_channels=(8, 16))
+    space = replace(whole if divisor == 8 else TORN_SPACE, image_size=5, classes=4)
     network = ElasticResNet(space)
     middle, large = Architecture((0, 0), (0.25, 0.5), (0, 0, 1)), Architecture((1, 0), (0.5, 0.5), (1, 1, 1))
     cache = VariantCache.of([Variant.of(network, one) for one in (space.smallest, middle, large)])
