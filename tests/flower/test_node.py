@@ -1,12 +1,17 @@
+"""What a node says of itself and how it trains."""
+
 from pathlib import Path
 from typing import Any
 
 import pytest
+from flwr.app import Context, Message, RecordDict
 
 from fedfeast.data import Normalisation
 from fedfeast.errors import InvalidInput
+from fedfeast.flower import client
 from fedfeast.flower.node import own_space, read_node
 from fedfeast.flower.terms import Terms, space_of
+from fedfeast.flower.wire import from_json, to_json
 from fedfeast.recipes import load_recipe
 from fedfeast.recipes.building import build_method
 from fedfeast.runs.assembly import assemble
@@ -58,3 +63,25 @@ def test_a_partition_needs_a_population() -> None:
 def test_a_node_may_insist_on_its_own_recipe() -> None:
     assert own_space({}) is None
     assert own_space({"recipe": "digits"}) == space_of(build_method(load_recipe("digits"))[0])
+
+
+def ask(content: RecordDict, config: dict[str, str | int | float]) -> dict[str, object]:
+    message = Message(content, 5, "query")
+    return from_json(client.introduce(message, Context(1, 5, config, RecordDict(), {})).content, "introduction")
+
+
+def test_terms_that_cannot_be_read_are_a_problem_not_a_crash() -> None:
+    answer = ask(RecordDict({"terms": to_json({"recipe": "digits"})}), {"name": "kitchen"})
+    assert "problem" in answer
+    assert (answer["name"], answer["version"]) == ("kitchen", "0.1.0")
+    assert "no readable record" in str(ask(RecordDict({}), {})["problem"])
+
+
+def test_an_order_that_cannot_be_read_is_a_problem_not_a_crash() -> None:
+    message = Message(RecordDict({}), 5, "train")
+    reply = client.train(message, Context(1, 5, {}, RecordDict(), {}))
+    assert "no readable record" in from_json(reply.content, "report")["problem"]
+
+
+def test_the_app_answers_both_questions() -> None:
+    assert client.build_client_app() is not None

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from tiny import TINY
 
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Privacy, spent_epsilon
@@ -16,11 +17,11 @@ from fedfeast.runs.assembly import assemble
 from fedfeast.runs.training import Silent
 
 SHORT: dict[str, Any] = {
+    **TINY,
     "training.rounds": 4,
     "training.clients_per_round": 4,
     "evaluation.every_rounds": 4,
     "checkpoint.every_rounds": 2,
-    "engine.threads": 1,
 }
 ROBUST = {**SHORT, "aggregation.rule": "clipped-mean", "aggregation.refuse_multiple": 4.0, "adversary.share": 0.5}
 
