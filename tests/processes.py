@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-from fedfeast.app import train_command  # noqa: F401 - imported once, in the process that the others are forked from
+from fedfeast import runs  # noqa: F401 - imported once, in the process that the others are forked from
 from fedfeast.app.cli import main
 
 FORKS = multiprocessing.get_context("forkserver")
