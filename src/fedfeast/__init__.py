@@ -4,7 +4,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedfeast.app.study_command import study as study
     from fedfeast.data import ImageOptions as ImageOptions
     from fedfeast.data import fetch_data as fetch_data
     from fedfeast.data import list_data as list_data
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from fedfeast.serving.verification import verify as verify
     from fedfeast.studies import StudyOptions as StudyOptions
     from fedfeast.studies import StudyResult as StudyResult
+    from fedfeast.studies.entry import study as study
 
     plan, report, search = plan_recipe, write_report, search_recipe
 
@@ -61,7 +61,7 @@ _PUBLIC = {
     "prepare_data": ("fedfeast.data", "prepare_data"),
     "report": ("fedfeast.presentation.report", "write_report"),
     "search": ("fedfeast.planning", "search_recipe"),
-    "study": ("fedfeast.app.study_command", "study"),
+    "study": ("fedfeast.studies.entry", "study"),
     "serve": ("fedfeast.server.entry", "serve"),
     "train": ("fedfeast.runs", "train"),
     "verify": ("fedfeast.serving.verification", "verify"),

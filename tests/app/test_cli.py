@@ -1,35 +1,30 @@
-import json
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-SHORT = [
-    "--set",
-    "training.rounds=2",
-    "--set",
-    "training.clients_per_round=3",
-    "--set",
-    "evaluation.every_rounds=1",
-    "--set",
-    "engine.threads=1",
-]
+from fedfeast.app.options import parse_numbers, setting_words
+from fedfeast.app.output import print_error, print_result
+from fedfeast.errors import InvalidInput
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+SOURCE = Path(__file__).parents[2] / "src"
+# What Python runs at its start where this file lies on its path.
+NEVER_INSTALLED = """
+from importlib.metadata import Distribution
+
+discover = Distribution.discover
+Distribution.discover = staticmethod(lambda **wanted: (one for one in discover(**wanted) if one.name != "fedfeast"))
+"""
 
 
-def fedfeast(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from fedfeast.app.cli import main; main()", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("runs") / "digits"
-    done = fedfeast("train", "digits", "--out", out, *SHORT)
+def process(*words: str | Path) -> str:
+    done = subprocess.run([*map(str, words)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    for part in ("variant", "parameters", "test accuracy", "population score", "traffic saved", "curve.png"):
-        assert part in done.stdout
-    return out
+    return done.stdout
 
 
 def test_help_loads_no_torch() -> None:
@@ -40,97 +35,65 @@ def test_help_loads_no_torch() -> None:
         "heavy = {'torch', 'numpy', 'pydantic', 'matplotlib', 'sklearn'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    assert "train" in process(sys.executable, "-c", code)
 
 
-def test_version_and_no_command() -> None:
-    assert fedfeast("--version").stdout.strip() == "0.1.0"
+def test_the_installed_script() -> None:
+    script = shutil.which("fedfeast", path=str(Path(sys.executable).parent))
+    assert script is not None, "fedfeast is not installed beside this Python: make setup"
+    assert process(script, "--version") == "0.1.0\n"
+
+
+def test_a_source_tree_runs_without_an_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = Path(shutil.copytree(SOURCE, tmp_path / "src", ignore=shutil.ignore_patterns("*.egg-info")))
+    (tree / "sitecustomize.py").write_text(NEVER_INSTALLED)
+    monkeypatch.setenv("PYTHONPATH", str(tree))
+    monkeypatch.chdir(tmp_path)
+    look = (
+        "from importlib.metadata import distributions\n"
+        "assert 'fedfeast' not in {one.name for one in distributions()}\n"
+        "import fedfeast; print(fedfeast.__file__)\n"
+    )
+    assert process(sys.executable, "-c", look) == f"{tree / 'fedfeast' / '__init__.py'}\n"
+    module = (sys.executable, "-m", "fedfeast")
+    assert process(*module, "--version") == "0.1.0\n"
+    short = ("--set", "training.rounds=1", "--set", "training.clients_per_round=1")
+    assert "population score" in process(*module, "train", "digits", "--out", "run", *short)
+    assert (tmp_path / "run" / "curve.png").is_file()
+
+
+def test_the_version_and_no_command(fedfeast: Command) -> None:
+    assert fedfeast("--version").stdout == "0.1.0\n"
     assert "train" in fedfeast().stdout
-    as_module = subprocess.run([sys.executable, "-m", "fedfeast", "--version"], capture_output=True, text=True)
-    assert as_module.stdout.strip() == "0.1.0"
+    assert fedfeast().returncode == 2
 
 
-def test_training_writes_the_picture_in_two_formats(finished: Path) -> None:
-    assert (finished / "curve.png").read_bytes().startswith(b"\x89PNG")
-    assert "<svg" in (finished / "curve.svg").read_text()
-
-
-def test_train_again_in_json_reports_the_finished_run(finished: Path) -> None:
-    done = fedfeast("train", "digits", "--out", finished, "--json", *SHORT)
-    assert done.returncode == 0, done.stderr
-    content = json.loads(done.stdout)
-    assert content["finished_rounds"] == 2
-    assert len(content["curve"]) == 8
-    assert Path(content["picture"]).is_file()
-
-
-def test_evaluate_against_another_run(finished: Path) -> None:
-    done = fedfeast("evaluate", finished, "--against", finished, "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["client_wins"] == {"wins": 0, "ties": 40, "losses": 0}
-    assert "client wins" in fedfeast("evaluate", finished, "--against", finished).stdout
-
-
-def test_plan_in_json_and_side_by_side() -> None:
-    plan = json.loads(fedfeast("plan", "digits", "--json").stdout)
-    assert plan["supernet"]["parameters"] == 546_906
-    assert plan["time"]["seconds_per_round"] > 0
-    both = json.loads(fedfeast("plan", "digits", "--gamma", "0,1", "--json").stdout)["plans"]
-    assert [one["gamma"] for one in both] == [0.0, 1.0]
-    assert "predicted time" in fedfeast("plan", "digits").stdout
-
-
-def test_search_writes_a_cache_and_its_picture(tmp_path: Path) -> None:
-    words = ("search", "digits", "--targets", "2e5,1e6", "--json")
-    one, same = (fedfeast(*words, "--out", tmp_path / name) for name in ("one.csv", "same.csv"))
-    assert one.returncode == 0, one.stderr
-    facts = json.loads(one.stdout)
-    assert facts["variants"] == 2
-    assert (tmp_path / "one.csv").read_text() == (tmp_path / "same.csv").read_text()
-    assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
-    assert same.returncode == 0
-
-
-def test_report(finished: Path, tmp_path: Path) -> None:
-    written = fedfeast("report", finished, "--out", tmp_path / "report.html", "--tensorboard", tmp_path / "events")
-    assert written.returncode == 0, written.stderr
-    assert (tmp_path / "report.html").is_file()
-    assert any((tmp_path / "events").rglob("events.*"))
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["train", "digit"], "unknown recipe 'digit' (did you mean 'digits'?)"),
-        (["train", "digits", "--set", "training.round=3"], "did you mean 'training.rounds'?"),
-        (["train", "digits", "--set", "training.rounds=many"], "training.rounds = 'many'"),
-        (["train", "digits", "--set", "population.gamma=-1"], "population.gamma = -1"),
-        (["train", "digits", "--set", "population.num_clients=5000"], "5000 clients"),
-        (["train", "digits", "--set", "population.least_macs=1000"], "below the smallest network"),
-        (
-            ["train", "cifar100-paper", "--set", "data.folder=/nowhere"],
-            "the files of cifar100 are not in /nowhere: run fedfeast data fetch cifar100",
-        ),
-        (["evaluate", "/nowhere"], "/nowhere is no run folder"),
-        (["report", "/nowhere"], "/nowhere is no run folder"),
-        (["extract", "/nowhere", "--max-macs", "1e6"], "/nowhere is no run folder"),
-        (["plan", "digits", "--gamma", "1,many"], "population.gamma = 'many'"),
-        (["plan", "digits", "--set", "variants.cache=cifar100-56"], "not in the network's space"),
-        (["search", "digits", "--targets", "1e6,much", "--out", "/nowhere/x.csv"], "'1e6,much' is no list of numbers"),
-        (["search", "digits", "--targets", "10", "--out", "/nowhere/x.csv"], "128320"),
-    ],
-)
-def test_bad_input_is_one_sentence_and_no_traceback(words: list[str], sentence: str, tmp_path: Path) -> None:
-    out = ["--out", str(tmp_path / "run")] if words[0] == "train" else []
-    done = fedfeast(*words, *out)
-    assert done.returncode == 2
-    assert sentence in done.stderr
+def test_what_the_system_refuses_is_said_and_ends_with_1(fedfeast: Command, trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = fedfeast("report", trained, "--out", tmp_path / "file" / "report.html")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
 
 
-def test_an_out_folder_with_another_recipe_is_refused(finished: Path) -> None:
-    done = fedfeast("train", "digits", "--out", finished)
-    assert done.returncode == 2
-    assert "holds another run" in done.stderr
+def test_an_error_is_one_sentence_brackets_included(capsys: pytest.CaptureFixture[str]) -> None:
+    print_error(InvalidInput("stages = [1, 2] is too short: " + "give more " * 30))
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("error: stages = [1, 2] is too short")
+    assert printed.err.count("\n") == 1
+
+
+def test_a_result_is_for_programs_or_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "a[/b] " * 40
+    print_result({"a": 1}, [line], as_json=True)
+    assert capsys.readouterr().out == '{\n  "a": 1\n}\n'
+    print_result({"a": 1}, [line, "end"], as_json=False)
+    assert capsys.readouterr().out == f"{line}\nend\n"
+
+
+def test_lists_of_numbers_and_settings() -> None:
+    assert parse_numbers("--targets", "2e5, 1000") == [2e5, 1000]
+    with pytest.raises(InvalidInput, match="--targets '1e6,much' is no list of numbers: write it like 25e6,50e6"):
+        parse_numbers("--targets", "1e6,much")
+    assert setting_words(["a.b=c", "d=e"]) == ["--set", "a.b=c", "--set", "d=e"]

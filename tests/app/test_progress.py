@@ -2,7 +2,7 @@ import io
 
 from rich.console import Console
 
-from fedfeast.app.progress import CountedProgress, LiveProgress, StudyProgress
+from fedfeast.app.progress import CountedProgress, LiveProgress, ShareProgress, StudyProgress
 
 ROW = {"round": 3, "losses": {"teacher": 1.25, "student": 2.5}, "validation_score": 0.5}
 
@@ -60,3 +60,15 @@ def test_counted_work_shows_how_far_it_is() -> None:
     assert "searching" in stream.getvalue()
     assert "2/2" in stream.getvalue()
     assert "50M MACs" in stream.getvalue()
+
+
+def test_shares_of_work_are_for_terminals_alone() -> None:
+    for terminal in (True, False):
+        stream = io.StringIO()
+        with ShareProgress(Console(file=stream, force_terminal=terminal, width=120)) as progress:
+            progress.show("decoding [a]", 10, 40)
+            progress.show("checking", 1, 1)
+            progress.show("decoding [a]", 30, 40)
+        assert ("decoding [a]" in stream.getvalue()) is terminal
+        assert ("75 %" in stream.getvalue()) is terminal
+        assert ("checking" in stream.getvalue()) is terminal

@@ -9,11 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed
+from processes import ended, start
 from safetensors.torch import load_file
+from tiny import TINY, as_words
 
 from fedfeast.engines import DistributedEngine
 from fedfeast.engines.distributed import measure_curve, share_out
-from fedfeast.engines.ranks import Ranks
+from fedfeast.engines.ranks import LostRank, Ranks, join_ranks, noticing_losses
+from fedfeast.errors import InvalidInput
 from fedfeast.federation import RoundOrder
 from fedfeast.randomness import named_generator
 from fedfeast.recipes import load_recipe
@@ -21,26 +26,30 @@ from fedfeast.runs import Run
 from fedfeast.runs.assembly import assemble
 
 SETTINGS = {
-    "training.rounds": 3,
-    "evaluation.every_rounds": 3,
+    **TINY,
+    "training.rounds": 16,
+    "training.clients_per_round": 4,
+    "evaluation.every_rounds": 16,
     "checkpoint.every_rounds": 2,
     "engine.precision": "float64",
-    "engine.threads": 1,
 }
 TOLERANCE = 1e-6
 LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
+# Rounds of both ranks against one; then every rank tells what it hears, and rank 1 leaves without a word, as if killed.
 CHECK = """
-import sys, torch
-from fedfeast.engines.ranks import join_ranks
+import os, torch
+from fedfeast.engines.ranks import LostRank, join_ranks
 from fedfeast.engines import DistributedEngine
+from fedfeast.errors import InvalidInput
 from fedfeast.federation import RoundOrder
 from fedfeast.randomness import named_generator
 from fedfeast.recipes import load_recipe
 from fedfeast.runs.assembly import assemble
 
 ranks = join_ranks()
-built = assemble(load_recipe("digits", {"engine.precision": "float64", "engine.threads": 1}))
+assert ranks is join_ranks() and ranks.size == 2 and ranks.local_size == 2 and ranks.leads == (ranks.rank == 0)
+built = assemble(load_recipe("digits", SETTINGS))
 engine = DistributedEngine(built.engine(), ranks, built.preparation)
 flat = built.initial_weights()
 for count in (1, 5):  # one client leaves a share empty
@@ -53,18 +62,36 @@ for count in (1, 5):  # one client leaves a share empty
     assert all(abs(result.losses[role] - alone.losses[role]) < 1e-9 for role in alone.losses)
     everywhere = ranks.gather(result.flat)
     assert len(everywhere) == 2 and all(torch.equal(result.flat, other) for other in everywhere)
+
+assert ranks.from_leader(lambda: f"said by {ranks.rank}") == "said by 0"
+assert ranks.gather(ranks.rank) == [0, 1]
+numbers = torch.tensor([1.0, ranks.rank], dtype=torch.float64)
+ranks.add_up_(numbers)
+assert numbers.tolist() == [2.0, 1.0]
+
+def refuse():
+    raise InvalidInput("no such thing")
+
+try:
+    ranks.from_leader(refuse)
+except InvalidInput as error:
+    ranks.say_once(lambda: print(error, flush=True))
+ranks.gather(None)
+if ranks.rank == 1:
+    os._exit(0)
+try:
+    ranks.gather(None)
+except LostRank:
+    print("noticed", flush=True)
 """
 
 
 def words(out: Path, settings: dict[str, Any]) -> list[str]:
-    return ["train", "digits", "--out", str(out)] + [
-        word for key, value in settings.items() for word in ("--set", f"{key}={value}")
-    ]
+    return ["train", "digits", "--out", str(out), *as_words(settings)]
 
 
-def launched(out: Path, settings: dict[str, Any]) -> subprocess.CompletedProcess[str]:
-    command = [*LAUNCH, "-m", "fedfeast", *words(out, settings)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+def launched(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*LAUNCH, *map(str, arguments)], capture_output=True, text=True, timeout=120)
 
 
 def children_of(process: subprocess.Popen[Any]) -> list[int]:
@@ -88,6 +115,39 @@ def is_running(pid: int) -> bool:
     return True
 
 
+def test_without_torchrun_a_process_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "4")  # alone, it is another launcher's and says nothing
+    ranks = join_ranks.__wrapped__()
+    assert (ranks.rank, ranks.size, ranks.leads) == (0, 1, True)
+
+
+def test_alone_every_exchange_is_trivial() -> None:
+    ranks, said = Ranks(), []
+    numbers = torch.ones(2)
+    ranks.add_up_(numbers)
+    ranks.say_once(lambda: said.append("once"))
+    assert ranks.from_leader(lambda: 3) == 3
+    assert ranks.gather("a") == ["a"]
+    assert numbers.tolist() == [1.0, 1.0]
+    assert said == ["once"]
+    with pytest.raises(InvalidInput, match="no"):
+        ranks.from_leader(_refuse)
+
+
+def _refuse() -> None:
+    raise InvalidInput("no")
+
+
+def test_memory_that_runs_out_is_no_lost_rank() -> None:
+    with pytest.raises(torch.OutOfMemoryError), noticing_losses():
+        raise torch.OutOfMemoryError("out of memory")
+    with (
+        pytest.raises(LostRank, match=r"another process of this training was lost \(closed by peer\)"),
+        noticing_losses(),
+    ):
+        raise RuntimeError("closed by peer")
+
+
 def test_the_costliest_goes_first_to_the_idlest() -> None:
     assert share_out([1.0, 7.0, 3.0, 3.0, 2.0], 2) == [[0, 1], [2, 3, 4]]
     assert share_out([5.0], 3) == [[0], [], []]
@@ -100,7 +160,7 @@ def test_the_costliest_goes_first_to_the_idlest() -> None:
 
 
 def test_alone_it_equals_its_inner_engine() -> None:
-    built = assemble(load_recipe("digits"))
+    built = assemble(load_recipe("digits", TINY))
     cohort = [built.clients[index] for index in built.participants[:2]]
     planned, _ = built.method.plan_round({}, built.initial_weights(), cohort, 0, named_generator(0))
     flat = built.initial_weights()
@@ -113,11 +173,12 @@ def test_alone_it_equals_its_inner_engine() -> None:
     assert together == built.validation.curve(built.method, flat, points)
 
 
-def test_a_round_and_an_empty_share_give_every_rank_the_same_bits(tmp_path: Path) -> None:
+def test_two_processes_agree_to_the_bit_talk_and_notice_a_loss(tmp_path: Path) -> None:
     script = tmp_path / "check.py"
-    script.write_text(CHECK)
-    done = subprocess.run([*LAUNCH, str(script)], capture_output=True, text=True, timeout=120)
+    script.write_text(CHECK.replace("SETTINGS", repr(SETTINGS)))
+    done = launched(script)
     assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split("\n")) == ["", "no such thing", "noticed"]
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +187,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def assert_same_run(out: Path, alone: Run) -> None:
-    ours, theirs = (load_file(path / "checkpoints" / "round-000003.safetensors") for path in (out, alone.folder.path))
+    ours, theirs = (load_file(path / "checkpoints" / "round-000016.safetensors") for path in (out, alone.folder.path))
     assert (ours["weights"] - theirs["weights"]).abs().max() < TOLERANCE
     rows, expected = Run.open(out).folder.metrics(), alone.folder.metrics()
     assert [row["clients"] for row in rows] == [row["clients"] for row in expected]
@@ -137,7 +198,7 @@ def assert_same_run(out: Path, alone: Run) -> None:
 
 
 def test_two_ranks_equal_one_process(alone: Run, tmp_path: Path) -> None:
-    done = launched(tmp_path / "run", SETTINGS)
+    done = launched("-m", "fedfeast", *words(tmp_path / "run", SETTINGS))
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("population score") == 1
     assert_same_run(tmp_path / "run", alone)
@@ -145,70 +206,83 @@ def test_two_ranks_equal_one_process(alone: Run, tmp_path: Path) -> None:
     assert (environment["processes"], environment["threads"]) == (2, 1)
 
 
-def launch_until(out: Path, rounds: int) -> tuple[subprocess.Popen[str], list[int]]:
-    """Start two ranks and return, with their process ids, when so many rounds are finished."""
+def finished_rounds(out: Path) -> int:
+    metrics = out / "metrics.jsonl"
+    return metrics.read_bytes().count(b"\n") if metrics.is_file() else 0
+
+
+def launch_for_two_rounds(out: Path) -> tuple[subprocess.Popen[str], list[int]]:
+    """Start two ranks and return, with their process ids, when two more rounds are finished."""
+    wanted = finished_rounds(out) + 2
     process = subprocess.Popen(
         [*LAUNCH, "-m", "fedfeast", *words(out, SETTINGS)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
-    deadline, metrics = time.monotonic() + 60, out / "metrics.jsonl"
-    while not (metrics.is_file() and metrics.read_bytes().count(b"\n") >= rounds):
-        assert time.monotonic() < deadline, f"no round {rounds}"
-        assert process.poll() is None, f"ended before round {rounds}"
+    deadline = time.monotonic() + 60
+    while finished_rounds(out) < wanted:
+        assert time.monotonic() < deadline, f"no round {wanted}"
+        assert process.poll() is None, f"ended before round {wanted}"
         time.sleep(0.005)
     return process, children_of(process)
 
 
-@pytest.mark.parametrize("killed_rank", [0, 1])
-def test_after_kill_9_of_a_rank_the_same_command_goes_on(alone: Run, tmp_path: Path, killed_rank: int) -> None:
+def test_after_any_end_the_same_command_goes_on(alone: Run, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    process, ranks = launch_until(out, 2)
-    os.kill(ranks[killed_rank], signal.SIGKILL)
-    process.communicate(timeout=40)
-    assert process.returncode != 0
-    assert not any(map(is_running, ranks))
-    assert not (out / "summary.json").exists()
-    done = launched(out, SETTINGS)
-    assert done.returncode == 0, done.stderr
-    assert_same_run(out, alone)
+    for killed_rank in (0, 1):
+        process, ranks = launch_for_two_rounds(out)
+        os.kill(ranks[killed_rank], signal.SIGKILL)
+        process.communicate(timeout=40)
+        assert process.returncode != 0
+        assert not any(map(is_running, ranks))
+        assert not (out / "summary.json").exists()
 
-
-def test_ctrl_c_ends_all_ranks_and_one_process_may_go_on(alone: Run, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    process, ranks = launch_until(out, 1)
-    for pid in (process.pid, *ranks):  # as a terminal does
+    process, ranks = launch_for_two_rounds(out)
+    for pid in (process.pid, *ranks):  # Ctrl-C, as a terminal hands it on
         os.kill(pid, signal.SIGINT)
     _, errors = process.communicate(timeout=40)
     assert process.returncode != 0
     assert not any(map(is_running, ranks))
     assert errors.count("all of it is saved") == 1
     assert f"torchrun --nproc-per-node 2 -m fedfeast train digits --out {out}" in errors
-    run = Run.create("digits", out, SETTINGS).train()
+    assert 6 <= finished_rounds(out) < 16
+
+    run = Run.create("digits", out, SETTINGS).train()  # one process may go on where two were
     assert_same_run(out, alone)
     assert run.folder.environment()["processes"] == 1
+
+
+def two_ranks(out: Path, settings: dict[str, Any], log: Path) -> list[int]:
+    """Train in two ranks that a store here brings together, as torchrun's does; return their exit codes."""
+    store = torch.distributed.TCPStore(  # type: ignore[attr-defined]  # torch does not export it to type checkers
+        "127.0.0.1", 0, is_master=True, wait_for_workers=False
+    )
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    sizes = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    ranks = [
+        start(words(out, settings), log, {**place, **sizes, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+        for rank in range(2)
+    ]
+    return [ended(rank) for rank in ranks]
 
 
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
         ({"training.round": 3}, "did you mean 'training.rounds'?"),
-        ({"training.learning_rate": 1e30}, "training diverged in round 1"),
+        ({**TINY, "training.learning_rate": 1e30}, "training diverged in round 1"),
     ],
 )
 def test_what_is_wrong_is_said_once_and_every_rank_ends_with_2(
     settings: dict[str, Any], sentence: str, tmp_path: Path
 ) -> None:
-    done = launched(tmp_path / "run", settings)
-    assert done.returncode != 0
-    assert done.stderr.count(sentence) == 1
-    assert done.stderr.count("error: ") == 1
-    assert done.stderr.count("exitcode  : 2") == 2  # torchrun's own report on both ranks
+    assert two_ranks(tmp_path / "run", settings, tmp_path / "log") == [2, 2]
+    said = (tmp_path / "log").read_text()
+    assert said.count(sentence) == 1
+    assert said.count("error: ") == 1
 
 
-def test_a_folder_in_use_is_refused_on_every_rank(alone: Run) -> None:
+def test_a_folder_in_use_is_refused_on_every_rank(alone: Run, tmp_path: Path) -> None:
     before = (alone.folder.path / "metrics.jsonl").read_bytes()
     with alone.folder.locked():
-        done = launched(alone.folder.path, SETTINGS)
-    assert done.returncode != 0
-    assert done.stderr.count("another process is training in") == 1
-    assert done.stderr.count("exitcode  : 2") == 2
+        assert two_ranks(alone.folder.path, SETTINGS, tmp_path / "log") == [2, 2]
+    assert (tmp_path / "log").read_text().count("another process is training in") == 1
     assert (alone.folder.path / "metrics.jsonl").read_bytes() == before

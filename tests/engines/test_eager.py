@@ -1,5 +1,6 @@
 import pytest
 import torch
+from tiny import CACHE, NETWORK
 from torch import nn
 
 from fedfeast.data import Batch
@@ -7,34 +8,8 @@ from fedfeast.engines.eager import ClientSlot, sgd_step_, train_client
 from fedfeast.federation import Client, LocalSgd
 from fedfeast.methods import Feast
 from fedfeast.methods.feast import TrainingRule
-from fedfeast.networks import Architecture, ElasticResNet, SearchSpace
 from fedfeast.networks.normalisation import by_batch
 from fedfeast.randomness import named_generator
-from fedfeast.variants import Variant, VariantCache
-
-SPACE = SearchSpace(
-    stem_channels=8,
-    stage_channels=(16, 16),
-    depths=(0, 1),
-    expansions=(0.25, 0.5),
-    widths=(0.5, 1.0),
-    stage_strides=(1, 2),
-    image_size=8,
-    image_channels=1,
-    classes=4,
-)
-NETWORK = ElasticResNet(SPACE)
-CACHE = VariantCache.of(
-    [
-        Variant.of(NETWORK, architecture)
-        for architecture in (
-            SPACE.smallest,
-            Architecture((1, 0), (0.25, 0.25), (0, 0, 0)),
-            Architecture((1, 1), (0.5, 0.25), (0, 1, 0)),
-            Architecture((1, 1), (0.5, 0.5), (0, 1, 1)),
-        )
-    ]
-)
 
 
 def batches(count: int) -> list[Batch]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from tiny import TINY
 
 from fedfeast.engines import DistributedEngine, EagerEngine, GraphEngine, Precision
 from fedfeast.engines.ranks import Ranks
@@ -49,7 +50,7 @@ CASES += [("heterofl", "trimmed mean"), ("fedrolex", "median"), ("fiarse", "trim
 
 @cache
 def federation(method: str) -> Federation:
-    return assemble(load_recipe("digits", {**METHODS[method], "engine.precision": "float64"}))
+    return assemble(load_recipe("digits", {**TINY, **METHODS[method], "engine.precision": "float64"}))
 
 
 def run(engine: str, method: str, policy: UpdatePolicy) -> tuple[RoundResult, torch.Tensor]:

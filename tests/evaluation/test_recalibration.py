@@ -1,30 +1,19 @@
 import torch
+from tiny import NETWORK, SPACE
 
 from fedfeast.data import Examples, Normalisation
 from fedfeast.evaluation import Evaluator, measure_accuracy, recalibrate
 from fedfeast.evaluation.recalibration import in_batches
 from fedfeast.federation import Deployed
-from fedfeast.networks import ElasticResNet, Layout, SearchSpace
+from fedfeast.networks import Layout
 from fedfeast.randomness import named_generator
 
-SPACE = SearchSpace(
-    stem_channels=8,
-    stage_channels=(8, 16),
-    depths=(0, 1),
-    expansions=(0.5,),
-    widths=(1.0,),
-    stage_strides=(1, 2),
-    image_size=8,
-    image_channels=1,
-    classes=4,
-)
 NORMALISATION = Normalisation((0.4,), (0.3,))
 
 
 def deployed() -> Deployed:
-    network = ElasticResNet(SPACE)
-    flat = network.initial_weights(named_generator(0, "weights"))
-    return Deployed(network, SPACE.largest, Layout.of(network.shapes(SPACE.largest)), flat, 1, 1)
+    flat = NETWORK.initial_weights(named_generator(0, "weights"))
+    return Deployed(NETWORK, SPACE.largest, Layout.of(NETWORK.shapes(SPACE.largest)), flat, 1, 1)
 
 
 def examples(count: int, name: str = "examples") -> Examples:
@@ -36,7 +25,7 @@ def examples(count: int, name: str = "examples") -> Examples:
 def test_recalibration_is_deterministic_and_covers_every_norm() -> None:
     one, two = (recalibrate(deployed(), examples(600), NORMALISATION) for _ in range(2))
     assert {f"{name}.scale" for name in one} == {
-        name for name in ElasticResNet(SPACE).shapes(SPACE.largest) if name.endswith(".scale")
+        name for name in NETWORK.shapes(SPACE.largest) if name.endswith(".scale")
     }
     for name in one:
         assert torch.equal(one[name][0], two[name][0])

@@ -1,9 +1,23 @@
+"""What a round is made of: deployed networks, parts of a method, cohorts, the local optimiser, losses."""
+
+import math
+from dataclasses import FrozenInstanceError, replace
+
+import numpy as np
+import pytest
 import torch
 
-from fedfeast.federation import Deployed
-from fedfeast.networks import ElasticResNet, Layout, SearchSpace
+from fedfeast.data import Batch
+from fedfeast.federation import Deployed, LocalSgd, Parts, mixed_cross_entropy, sample_cohort, soft_cross_entropy
+from fedfeast.methods import METHODS, ScaleFL
+from fedfeast.methods.federated_nas import FederatedNas
+from fedfeast.networks import ElasticResNet, Layout, ResNet, SearchSpace
 from fedfeast.networks.normalisation import by_batch
 from fedfeast.randomness import named_generator
+from fedfeast.recipes import load_recipe
+from fedfeast.recipes.building import build_network, build_resnet
+from fedfeast.recipes.sections import TrainingSection
+from fedfeast.variants import read_cache
 
 
 def test_a_deployed_network_holds_its_own_weights_alone() -> None:
@@ -13,3 +27,63 @@ def test_a_deployed_network_holds_its_own_weights_alone() -> None:
     flat = torch.from_numpy(named_generator(0).normal(size=layout.size)).float()
     logits = Deployed(network, space.smallest, layout, flat, 1, 1)(torch.zeros(3, 3, 8, 8), by_batch)
     assert logits.shape == (3, 7)
+
+
+def parts() -> Parts:
+    recipe = load_recipe("digits")
+    network = build_network(recipe)
+    return Parts(network, read_cache(recipe.variants.cache, network), build_resnet(recipe), rounds=123)
+
+
+def test_they_are_a_frozen_record() -> None:
+    with pytest.raises(FrozenInstanceError):
+        parts().rounds = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_is_built_from_them_on_the_network_of_its_kind(name: str) -> None:
+    given = parts()
+    method = METHODS[name].build(given)
+    if isinstance(method.network, ElasticResNet):
+        assert method.network == given.elastic
+    else:
+        assert isinstance(method.network, ResNet)
+        assert replace(method.network, activation="after", early_exits=False) == given.resnet
+    if isinstance(method, FederatedNas | ScaleFL):
+        assert method.rounds == 123
+
+
+def test_uniform_without_replacement() -> None:
+    counts = np.zeros(10)
+    for round_index in range(2000):
+        cohort = sample_cohort(range(10), 3, named_generator(0, "cohort", round_index))
+        assert len(set(cohort)) == 3
+        counts[cohort] += 1
+    assert np.abs(counts / 2000 - 0.3).max() < 0.04
+
+
+def test_only_eligible_clients_and_never_more_than_there_are() -> None:
+    assert sample_cohort([4, 7], 10, named_generator(0)) == [4, 7]
+
+
+def test_the_defaults_are_those_of_a_recipe() -> None:
+    training = TrainingSection()
+    assert LocalSgd() == LocalSgd(training.weight_decay, training.clip_norm) == LocalSgd(5e-4, 10.0)
+
+
+def test_it_is_a_frozen_record() -> None:
+    with pytest.raises(FrozenInstanceError):
+        LocalSgd().clip_norm = 1.0  # type: ignore[misc]
+
+
+def test_mixed_cross_entropy_on_hand_made_logits() -> None:
+    logits = torch.tensor([[math.log(1.0), math.log(3.0)]])
+    batch = Batch(torch.empty(1), torch.tensor([0]), torch.tensor([1]), torch.tensor(0.25))
+    expected = 0.25 * -math.log(0.25) + 0.75 * -math.log(0.75)
+    assert math.isclose(float(mixed_cross_entropy(logits, batch)), expected, rel_tol=1e-6)
+
+
+def test_soft_cross_entropy_on_hand_made_logits() -> None:
+    logits = torch.tensor([[math.log(1.0), math.log(3.0)]])
+    expected = -0.5 * math.log(0.25) - 0.5 * math.log(0.75)
+    assert math.isclose(float(soft_cross_entropy(logits, torch.tensor([[0.5, 0.5]]))), expected, rel_tol=1e-6)

@@ -9,6 +9,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run as FlowerRun
 from flwr.supercore.task_identity import TaskIdentity
+from tiny import TINY, as_settings
 
 from fedfeast.flower import client
 from fedfeast.flower.fleet import Fleet
@@ -21,8 +22,9 @@ from fedfeast.runs import Run
 from fedfeast.runs.assembly import split_data
 
 SMALL = [
+    *as_settings(TINY),
+    "data.validation_examples=900",  # what is left for three clients is little
     "population.num_clients=3",
-    "population.greatest_macs=2e6",
     "training.rounds=2",
     "training.batch_size=64",
     "evaluation.every_rounds=2",

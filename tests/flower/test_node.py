@@ -1,12 +1,17 @@
+"""What a node says of itself and how it trains."""
+
 from pathlib import Path
 from typing import Any
 
 import pytest
+from flwr.app import Context, Message, RecordDict
 
 from fedfeast.data import Normalisation
 from fedfeast.errors import InvalidInput
-from fedfeast.flower.node import own_space, read_node
-from fedfeast.flower.terms import Terms, space_of
+from fedfeast.flower import client
+from fedfeast.flower.messages import from_json, to_json
+from fedfeast.flower.node import read_node, require_consent
+from fedfeast.flower.terms import Terms
 from fedfeast.recipes import load_recipe
 from fedfeast.recipes.building import build_method
 from fedfeast.runs.assembly import assemble
@@ -55,6 +60,65 @@ def test_a_partition_needs_a_population() -> None:
         read_node(terms_of("population.source=fleet"), {"partition-id": 0})
 
 
-def test_a_node_may_insist_on_its_own_recipe() -> None:
-    assert own_space({}) is None
-    assert own_space({"recipe": "digits"}) == space_of(build_method(load_recipe("digits"))[0])
+def consents(settings: dict[str, Any], config: dict[str, Any]) -> None:
+    recipe = load_recipe("digits", settings)
+    require_consent(recipe, build_method(recipe)[0], config)
+
+
+PRIVATE = {"privacy.clip_norm": 1.0, "privacy.noise_multiplier": 1.5}
+
+
+def test_a_node_may_insist_on_its_own_recipe(tmp_path: Path) -> None:
+    consents({}, {"recipe": "digits"})
+    with pytest.raises(InvalidInput, match="the server's network is not that of its own recipe digits"):
+        consents({"method.name": "heterofl"}, {"recipe": "digits"})
+    own = tmp_path / "own.toml"
+    own.write_text(load_recipe("digits", PRIVATE).to_toml())
+    consents(PRIVATE, {"recipe": str(own)})
+    with pytest.raises(InvalidInput, match="without privacy, and it insists on a privacy.clip_norm of at most 1"):
+        consents({}, {"recipe": str(own)})
+
+
+@pytest.mark.parametrize(
+    ("settings", "config", "complaint"),
+    [
+        (PRIVATE, {}, None),
+        (PRIVATE, {"most-clip-norm": 1.0, "least-noise-multiplier": 1.5}, None),
+        ({}, {"least-noise-multiplier": 1}, "without privacy, and it insists on a privacy.noise_multiplier of at least 1"),
+        (PRIVATE, {"least-noise-multiplier": 2}, "noise_multiplier = 1.5, and it insists on a privacy.noise_multiplier"),
+        (PRIVATE, {"most-clip-norm": 0.5}, "clip_norm = 1 and .* it insists on a privacy.clip_norm of at most 0.5"),
+        (PRIVATE, {"most-clip-norm": "much"}, "its most-clip-norm is 'much': give a positive number"),
+        (PRIVATE, {"least-noise-multiplier": float("nan")}, "its least-noise-multiplier is nan"),
+    ],
+)
+def test_a_node_sets_floors_of_privacy(settings: dict[str, Any], config: dict[str, Any], complaint: str | None) -> None:
+    if complaint is None:
+        consents(settings, config)
+    else:
+        with pytest.raises(InvalidInput, match=complaint):
+            consents(settings, config)
+
+
+def ask(content: RecordDict, config: dict[str, str | int | float]) -> dict[str, object]:
+    message = Message(content, 5, "query")
+    answer: dict[str, object] = from_json(
+        client.introduce(message, Context(1, 5, config, RecordDict(), {})).content, "introduction"
+    )
+    return answer
+
+
+def test_terms_that_cannot_be_read_are_a_problem_not_a_crash() -> None:
+    answer = ask(RecordDict({"terms": to_json({"recipe": "digits"})}), {"name": "kitchen"})
+    assert "problem" in answer
+    assert (answer["name"], answer["version"]) == ("kitchen", "0.1.0")
+    assert "no readable record" in str(ask(RecordDict({}), {})["problem"])
+
+
+def test_an_order_that_cannot_be_read_is_a_problem_not_a_crash() -> None:
+    message = Message(RecordDict({}), 5, "train")
+    reply = client.train(message, Context(1, 5, {}, RecordDict(), {}))
+    assert "no readable record" in from_json(reply.content, "report")["problem"]
+
+
+def test_the_app_answers_both_questions() -> None:
+    assert client.build_client_app() is not None

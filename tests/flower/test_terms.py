@@ -2,10 +2,12 @@ import json
 from pathlib import Path
 
 import pytest
+from flwr.app import RecordDict
 
 from fedfeast.data import Normalisation
 from fedfeast.errors import InvalidInput
-from fedfeast.flower.terms import Terms, space_of
+from fedfeast.flower.messages import Unreadable, to_json
+from fedfeast.flower.terms import Terms, read_terms, space_of
 from fedfeast.recipes import load_recipe
 from fedfeast.recipes.building import build_method
 from fedfeast.variants import write_cache
@@ -20,7 +22,7 @@ def test_terms_survive_the_wire_with_the_files_they_name(tmp_path: Path) -> None
     recipe = load_recipe("digits", {"variants.cache": str(cache), "training.rounds": 7})
     terms = Terms.of(recipe, method, NORMALISATION, ("zero", "one"))
     cache.unlink()  # a client has no such file
-    received = Terms.from_json(json.loads(json.dumps(terms.to_json())))
+    received = read_terms(RecordDict({"terms": to_json(terms.to_json())}))
     assert received == terms
     with received.opened() as theirs:
         assert theirs.training.rounds == 7
@@ -49,3 +51,35 @@ def test_a_method_file_must_be_on_the_client(tmp_path: Path) -> None:
     terms = Terms.of(recipe, build_method(recipe)[0], NORMALISATION, ())
     with pytest.raises(InvalidInput, match="no Python file"), terms.opened({"method": {"name": "gone.py:Mine"}}):
         pass
+
+
+def told(**changes: object) -> RecordDict:
+    """A server's terms for the digits, changed."""
+    recipe = load_recipe("digits")
+    content = Terms.of(recipe, build_method(recipe)[0], NORMALISATION, ()).to_json()
+    return RecordDict({"terms": to_json({**content, **changes})})
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"files": {"../../.bashrc": "evil"}}, "files"),
+        ({"more": 1}, "more"),
+        ({"recipe": 5}, "recipe"),
+        ({"class_names": "no list"}, "class_names"),
+        ({"normalisation": {"mean": [float("nan")], "deviation": [0.2]}}, "normalisation"),
+        ({"facts": {"classes": -1}}, "facts"),
+    ],
+)
+def test_terms_of_another_kind_are_unreadable(changes: dict[str, object], complaint: str) -> None:
+    with pytest.raises(Unreadable, match=f"its terms has {complaint}"):
+        read_terms(told(**changes))
+
+
+def test_no_path_of_the_servers_recipe_is_opened_here(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("secret")
+    named = (f'[variants]\ncache = "{tmp_path}/mine.csv"', f'[population]\nsource = "file"\nfile = "{tmp_path}/mine.csv"')
+    for section in named:
+        terms = read_terms(told(recipe=f'name = "a"\n[data]\nname = "digits"\n{section}\n'))
+        with pytest.raises(InvalidInput, match="names a file that the terms do not bring"), terms.opened():
+            pytest.fail("must not be opened")

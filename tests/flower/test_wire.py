@@ -8,6 +8,7 @@ from flwr.app import Array, ArrayRecord, RecordDict
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Assignment, Client
 from fedfeast.flower import wire
+from fedfeast.flower.messages import Unreadable, from_json, to_json
 from fedfeast.methods import METHODS
 from fedfeast.networks import Level
 from fedfeast.randomness import named_generator
@@ -32,8 +33,8 @@ def test_a_slice_arrives_as_it_was_sent(method_name: str, dtype: torch.dtype) ->
     record = wire.pack_slice(assignment.slice_map, sent, dtype)
     assert sum(len(array.data) for array in record.values()) == assignment.slice_map.payload * dtype.itemsize
     part, arrays = wire.pack_assignment(assignment)
-    records = RecordDict({"order": wire.to_json(part)})
-    received = wire.unpack_assignment(wire.from_json(records, "order"), arrays, method.network.layout)
+    records = RecordDict({"order": to_json(part)})
+    received = wire.unpack_assignment(from_json(records, "order"), arrays, method.network.layout)
     assert received.client == CLIENT
     assert received.architectures == assignment.architectures
     assert received.slice_map.layout.shapes == assignment.slice_map.layout.shapes
@@ -65,27 +66,45 @@ def test_thresholds_of_every_position_travel_as_runs() -> None:
 )
 def test_anything_but_the_slice_is_refused(record: ArrayRecord, complaint: str) -> None:
     assignment, _, _ = assign("feast")
-    with pytest.raises(wire.Unreadable, match=complaint):
+    with pytest.raises(Unreadable, match=complaint):
         wire.unpack_slice(assignment.slice_map, record, torch.float32, torch.float32)
 
 
 def test_another_precision_is_refused() -> None:
     assignment, flat, _ = assign("feast")
     record = wire.pack_slice(assignment.slice_map, assignment.slice_map.gather(flat), torch.float16)
-    with pytest.raises(wire.Unreadable, match="of float16 in place of float32"):
+    with pytest.raises(Unreadable, match="of float16 in place of float32"):
         wire.unpack_slice(assignment.slice_map, record, torch.float32, torch.float32)
 
 
 def test_bytes_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(wire.Unreadable, match="4 bytes for float32"):
+    with pytest.raises(Unreadable, match="4 bytes for float32"):
         wire.from_array(Array("float32", (2,), wire.RAW, b"\0\0\0\0"))
-    with pytest.raises(wire.Unreadable, match="serialised as"):
+    with pytest.raises(Unreadable, match="serialised as"):
         wire.from_array(Array(np.zeros(2)))
+    for shape in ((-2, -1), (1,) * 9):
+        with pytest.raises(Unreadable, match="an array of shape"):
+            wire.from_array(Array("float32", shape, wire.RAW, b"\0" * 8))
+    assert wire.from_array(Array("float32", (0, 3), wire.RAW, b"")).shape == (0, 3)
+
+
+def test_a_reply_larger_than_what_was_sent_is_refused_unread() -> None:
+    assignment, _, _ = assign("feast")
+    record = ArrayRecord({"values": Array("strange", (1,), "unknown", bytes(4 * assignment.slice_map.payload + 1))})
+    with pytest.raises(Unreadable, match="bytes of weights where"):
+        wire.unpack_slice(assignment.slice_map, record, torch.float32, torch.float32)
+
+
+@pytest.mark.parametrize("broken", [{}, {"client": {}}, {"client": 1, "map": {"kind": "nothing"}}])
+def test_an_assignment_that_makes_no_sense_is_unreadable(broken: dict[str, Any]) -> None:
+    _, _, method = assign("feast")
+    with pytest.raises(Unreadable, match="its assignment is unreadable"):
+        wire.unpack_assignment(broken, ArrayRecord({}), method.network.layout)
 
 
 def test_broken_json_is_said() -> None:
-    with pytest.raises(wire.Unreadable, match="no readable record 'order'"):
-        wire.from_json(RecordDict({}), "order")
+    with pytest.raises(Unreadable, match="no readable record 'order'"):
+        from_json(RecordDict({}), "order")
 
 
 def test_an_unknown_architecture_is_not_sent() -> None:

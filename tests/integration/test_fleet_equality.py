@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiny import TINY, as_settings
 
 from fedfeast.flower.local_fleet import LocalFleet
 from fedfeast.runs import Run
@@ -11,8 +12,8 @@ from fedfeast.runs import Run
 from .conftest import APP, wait_for
 
 SETTINGS = [
+    *as_settings(TINY),
     "population.num_clients=3",
-    "population.greatest_macs=2e6",
     "training.rounds=2",
     "evaluation.every_rounds=2",
     "engine.precision=float64",

@@ -2,9 +2,11 @@
 
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tiny import TINY, as_settings
 
 from fedfeast.flower.local_fleet import LocalFleet
 from fedfeast.presentation.report import write_report
@@ -12,10 +14,10 @@ from fedfeast.runs import Run
 
 from .conftest import APP, wait_for
 
-SETTINGS = (
-    "training.rounds=40; training.batch_size=32; evaluation.every_rounds=4; fleet.deadline_seconds={deadline_seconds}"
+SETTINGS = "; ".join(
+    [*as_settings({**TINY, "training.rounds": 40, "evaluation.every_rounds": 4}), "fleet.deadline_seconds={seconds}"]
 )
-PATIENT, STRICT = 120, 40  # seconds; strict only where somebody is to be late
+PATIENT, STRICT = 120, 20  # seconds; strict only where somebody is to be late
 
 DATA = """
 import time
@@ -39,12 +41,12 @@ class Stage:
     def __init__(self, folder: Path, fleet: LocalFleet) -> None:
         self.folder, self.fleet, self.out = folder, fleet, folder / "run"
 
-    def start_node(self, name: str, budget: float | None = 5e6, register: bool = True) -> None:
+    def start_node(self, name: str, budget: float = 5e6, register: bool = True) -> None:
         place = self.folder / f"{name}.py"
         first = 100 * (ord(name[0]) - ord("a"))
         place.write_text(DATA.format(hang=f"{place}.hang", hanging=f"{place}.hanging", first=first))
-        config: dict[str, str | float] = {"name": name, "data": f"{place}:shots"}
-        self.fleet.start_node(name, config | ({} if budget is None else {"budget-macs": budget}), register)
+        config: dict[str, str | float] = {"name": name, "data": f"{place}:shots", "budget-macs": budget}
+        self.fleet.start_node(name, config, register)
 
     def hang(self, *names: str) -> None:
         """Let nodes hang in their next round, and wait until they do."""
@@ -56,7 +58,7 @@ class Stage:
         (self.folder / f"{name}.py.hang").unlink()
 
     def submit(self, deadline_seconds: int) -> None:
-        settings = SETTINGS.format(deadline_seconds=deadline_seconds)
+        settings = SETTINGS.format(seconds=deadline_seconds)
         self.fleet.submit(APP, {"recipe": "digits", "out": str(self.out), "settings": settings})
 
     def go_on(self, finished: int, deadline_seconds: int) -> None:
@@ -91,16 +93,16 @@ class Stage:
 
 @pytest.mark.usefixtures("single_thread")
 def test_a_fleet_goes_on_through_failures(tmp_path: Path) -> None:
-    with LocalFleet(tmp_path / "fleet", secure=True) as fleet:
+    with ThreadPoolExecutor() as together, LocalFleet(tmp_path / "fleet", secure=True) as fleet:
         stage = Stage(tmp_path, fleet)
         fleet.start_superlink()
+        together.submit(stage.start_node, "unknown", register=False)
+        together.submit(stage.start_node, "poor", 10.0)
         stage.submit(PATIENT)
 
-        # Nobody is there: the server waits and says so. Who cannot take part is refused, and the others go on.
-        for name, budget in {"a": 5e6, "b": 5e6, "c": 5e6, "poor": 10.0}.items():
-            stage.start_node(name, budget)
-        stage.start_node("unknown", register=False)
+        # Nobody is there who can take part: the server waits and says so. When others come, they go on.
         stage.wait_for_log("waits for clients: 0 of 1 are there")
+        list(together.map(stage.start_node, ("a", "b", "c")))
         stage.wait_for_round(1)
         first = Run.open(stage.out)
         write_report([first], tmp_path / "report.html")
@@ -134,8 +136,7 @@ def test_a_fleet_goes_on_through_failures(tmp_path: Path) -> None:
         stage.wait_for_round(finished + 1)
 
         # No node is left: the server waits, says so, and goes on when some come back, under their old names.
-        for name in ("a", "c", "d"):
-            fleet.stop(name)
+        list(together.map(fleet.stop, ("a", "c", "d")))
         before = stage.log().count("waits for clients: 0 of 1 are there")
         stage.wait(lambda: stage.log().count("waits for clients: 0 of 1 are there") > before, "the server's sentence")
         alone = stage.rounds()

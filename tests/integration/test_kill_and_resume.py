@@ -1,40 +1,30 @@
 """kill -9 at random moments, then the same command: the final weights are those of an unbroken run, bit for bit."""
 
 import json
+import os
 import signal
-import subprocess
-import sys
 import time
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any
 
 import pytest
+from processes import ended, run, start
+from tiny import TINY, as_words
 
 from fedfeast.randomness import named_generator
 
 SETTINGS = {
+    **TINY,
     "training.rounds": 24,
     "training.clients_per_round": 4,
     "evaluation.every_rounds": 4,
     "checkpoint.every_rounds": 2,
-    "engine.threads": 1,
 }
 KILLS = 3
 
 
 def command(out: Path) -> list[str]:
-    words = [
-        sys.executable,
-        "-c",
-        "from fedfeast.app.cli import main; main()",
-        "train",
-        "digits",
-        "--out",
-        str(out),
-    ]
-    for key, value in SETTINGS.items():
-        words += ["--set", f"{key}={value}"]
-    return words
+    return ["train", "digits", "--out", str(out), *as_words(SETTINGS)]
 
 
 def final_checkpoint(out: Path) -> bytes:
@@ -66,9 +56,9 @@ def newest_checkpoint(out: Path) -> int:
     return max(rounds, default=0)
 
 
-def wait_for_lines(out: Path, process: subprocess.Popen[Any], lines: int) -> None:
+def wait_for_lines(out: Path, process: ForkServerProcess, lines: int) -> None:
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and process.poll() is None:
+    while time.monotonic() < deadline and process.exitcode is None:
         if finished_lines(out) >= lines:
             return
         time.sleep(0.005)
@@ -78,30 +68,29 @@ def wait_for_lines(out: Path, process: subprocess.Popen[Any], lines: int) -> Non
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("unbroken") / "run"
-    subprocess.run(command(out), check=True, capture_output=True, timeout=300)
+    run(command(out), out.with_name("log"))
     return out
 
 
 def test_kill_9_at_random_moments(unbroken: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
+    out, log = tmp_path / "run", tmp_path / "log"
     generator = named_generator(0, "kills")
     resumed_from = [0]
     for _ in range(KILLS):
         # A round's line stands before its checkpoint: of three new lines, one of the first two is a saved round.
         wanted = finished_lines(out) + int(generator.integers(3, 6))
-        process = subprocess.Popen(command(out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = start(command(out), log)
         try:
             wait_for_lines(out, process, wanted)
-            time.sleep(generator.uniform(0.0, 0.15))
+            time.sleep(generator.uniform(0.0, 0.05))
         finally:
             process.kill()
-            process.wait()
-        assert process.returncode == -signal.SIGKILL, "the run ended before it was killed"
+            process.join()
+        assert process.exitcode == -signal.SIGKILL, "the run ended before it was killed"
         resumed_from.append(newest_checkpoint(out))
     assert resumed_from == sorted(set(resumed_from)), "every start trained on from a newer checkpoint"
     assert 0 < resumed_from[-1] < SETTINGS["training.rounds"], "the last start has both rounds to load and to train"
-    done = subprocess.run(command(out), capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    run(command(out), log)
     tensors, expected = final_checkpoint(out), final_checkpoint(unbroken)
     header = 8 + int.from_bytes(expected[:8], "little")  # metrics_bytes in the header counts digits of seconds
     assert tensors[8 + int.from_bytes(tensors[:8], "little") :] == expected[header:]
@@ -111,15 +100,16 @@ def test_kill_9_at_random_moments(unbroken: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("polite", [signal.SIGINT, signal.SIGTERM])
 def test_a_polite_stop_saves_and_says_how_to_go_on(unbroken: Path, tmp_path: Path, polite: signal.Signals) -> None:
-    out = tmp_path / "run"
-    process = subprocess.Popen(command(out), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    out, log = tmp_path / "run", tmp_path / "log"
+    process = start(command(out), log)
     wait_for_lines(out, process, 1)
-    process.send_signal(polite)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "all of it is saved" in errors
-    assert f"fedfeast train digits --out {out} --set training.rounds=24" in errors
-    assert "Traceback" not in errors
-    subprocess.run(command(out), check=True, capture_output=True, timeout=300)
+    assert process.pid is not None
+    os.kill(process.pid, polite)
+    assert ended(process) == 130
+    said = log.read_text()
+    assert "all of it is saved" in said
+    assert f"fedfeast train digits --out {out} --set network.stem_channels=16" in said
+    assert "Traceback" not in said
+    run(command(out), log)
     assert metrics(out) == metrics(unbroken)
     assert curve(out) == curve(unbroken)

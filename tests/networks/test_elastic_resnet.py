@@ -1,21 +1,15 @@
+from dataclasses import replace
+
 import torch
+from tiny import SPACE as TINY_SPACE
 from torch import Tensor, nn
 
 from fedfeast.networks import Architecture, ElasticResNet, SearchSpace
 from fedfeast.networks.normalisation import by_batch
 from fedfeast.randomness import named_generator
 
-SPACE = SearchSpace(
-    stem_channels=16,
-    stage_channels=(16, 32),
-    depths=(0, 1, 2),
-    expansions=(0.25, 0.5),
-    widths=(0.5, 1.0),
-    stage_strides=(1, 2),
-    image_size=9,
-    image_channels=2,
-    classes=5,
-)
+# Sides that no stride divides, and channels that are no grey.
+SPACE = replace(TINY_SPACE, depths=(0, 1, 2), image_size=9, image_channels=2)
 ARCHITECTURE = Architecture((1, 2), (0.5, 0.25), (1, 0, 1))
 
 

@@ -2,14 +2,14 @@ import math
 
 import numpy as np
 import torch
+from tiny import NETWORK
 
-from fedfeast.networks import ElasticResNet, Layout, ResNet, SearchSpace
+from fedfeast.networks import Layout, ResNet
 from fedfeast.networks.initialisation import draw_weights
 from fedfeast.randomness import named_generator
 
-SPACE = SearchSpace(stem_channels=16, stage_channels=(16, 32), stage_strides=(1, 2), depths=(0, 1), classes=5)
 LAYOUTS = (
-    ElasticResNet(SPACE).layout,
+    NETWORK.layout,
     ResNet((16, 32), (2, 1), (1, 2), classes=5, early_exits=True).layout,
     ResNet((16, 32), (2, 1), (1, 2), classes=5, activation="before").layout,
 )

@@ -1,7 +1,11 @@
+"""A federation without its data: who affords what, what is covered, how long it takes."""
+
 import numpy as np
 import pytest
 
+from fedfeast.planning.coverage import cover
 from fedfeast.planning.outline import outline
+from fedfeast.planning.timing import PassTimes, predict_time, time_passes
 from fedfeast.recipes import load_recipe
 
 
@@ -29,3 +33,40 @@ def test_a_client_takes_part_in_its_share_of_the_rounds() -> None:
     few = outline(load_recipe("digits", {"method.name": "fedavg", "method.max_macs": 1.2e6}))
     assert len(few.participants) < 40
     assert few.rounds_per_client == pytest.approx(60 * 10 / len(few.participants))
+
+
+def test_coverage_of_the_digits_federation() -> None:
+    built = outline(load_recipe("digits"))
+    coverage = cover(built, np.full(40, 29.0))
+    assert coverage is not None
+    assert sum(part["parameters"] for part in coverage["parts"]) == 546_906
+    assert coverage["routed_parameters"] == coverage["activated_parameters"] == 546_906
+    assert 0 < coverage["psi_min"] <= coverage["psi_max"]
+    assert coverage["bound"]["discrepancy"] == pytest.approx(coverage["psi_min"] ** -2)
+    blocks = {part["block"]: part["client_share"] for part in coverage["parts"] if part["stage"] == "stage3"}
+    assert blocks[2] < blocks[1], "deeper blocks reach fewer clients"
+
+
+def test_the_same_seed_gives_the_same_estimate() -> None:
+    built = outline(load_recipe("digits"))
+    assert cover(built, np.full(40, 29.0)) == cover(built, np.full(40, 29.0))
+
+
+def test_only_methods_that_share_slices_have_coverage() -> None:
+    assert cover(outline(load_recipe("digits", {"method.name": "fedavg"})), np.full(40, 29.0)) is None
+
+
+def test_passes_are_measured_on_this_device() -> None:
+    times = time_passes(outline(load_recipe("digits")))
+    assert times.device == "cpu"
+    assert [macs for macs, _ in times.measured] == [128_000, 1_153_536, 4_973_568]
+    assert all(seconds > 0 for _, seconds in times.measured)
+
+
+def test_the_prediction_on_hand_made_times() -> None:
+    built = outline(load_recipe("digits", {"method.name": "fedavg"}))  # one pass of 128,000 MACs a step
+    times = PassTimes("cpu", 1, ((0, 0.0),), intercept=0.5, slope=4 / 128_000 / 16)  # one second more per batch of 16
+    expected = np.full(40, 17.0)  # two batches each
+    predicted = predict_time(built, expected, times)
+    assert predicted["seconds_per_round"] == pytest.approx(10 * 2 * 1.5)
+    assert predicted["hours"] == pytest.approx(60 * 30 / 3600)

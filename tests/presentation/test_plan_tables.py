@@ -1,27 +1,88 @@
 import io
+from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from fedfeast.planning import plan_recipe
-from fedfeast.presentation.plan_tables import print_plans
+from fedfeast.presentation.plan_tables import describe_device, describe_methods, describe_plans
 from fedfeast.recipes import load_recipe
 
+MEASURED: dict[str, Any] = {
+    "recipe": "digits",
+    "method": "feast",
+    "device": "cpu",
+    "threads": 2,
+    "runtime": "onnxruntime 1.31",
+    "peak_memory_megabytes": 123.4,
+    "variants": [
+        {
+            "macs": 128_320,
+            "parameters": 7730,
+            "milliseconds": 0.159,
+            "fastest_milliseconds": 0.15,
+            "slowest_milliseconds": 0.2,
+            "macs_per_second": 8.07e8,
+        }
+    ],
+}
+POINT = {"name": "25M", "macs": 25_000_000, "parameters": 7}
+METHOD = {
+    "name": "mine",
+    "summary": "Does [something].",
+    "paper": "Somebody, 2026",
+    "keeps_budgets": True,
+    "parameters": 1234,
+    "options": {"width": [0.5, 1]},
+    "operating_points": [POINT, {**POINT, "name": "50M"}],
+}
 
-def shown(*gammas: float) -> str:
-    plans = [plan_recipe(load_recipe("cifar100-paper", {"population.gamma": gamma})) for gamma in gammas]
+
+def printed(parts: list[RenderableType]) -> str:
     stream = io.StringIO()
-    print_plans(plans, Console(file=stream, width=140))
+    console = Console(file=stream, width=140)
+    for part in parts:
+        console.print(part)
     return stream.getvalue()
 
 
-def test_one_plan_shows_levels_and_coverage() -> None:
-    text = shown(1.0)
+def test_one_plan_shows_levels_and_coverage_and_several_stand_side_by_side() -> None:
+    even, skewed = (plan_recipe(load_recipe("cifar100-paper", {"population.gamma": gamma})) for gamma in (0.0, 1.0))
+    text = printed(describe_plans([skewed]))
     for part in ("55,682,916", "6.94x", "44.86x / 22.94x / 111.45x", "31.32", "19.62", "who is sent what", "stage4"):
         assert part in text
-
-
-def test_several_plans_stand_side_by_side() -> None:
-    text = shown(0.0, 1.0)
+    text = printed(describe_plans([even, skewed]))
     assert "gamma 0" in text
     assert "gamma 1" in text
     assert "who is sent what" not in text
+
+
+def test_what_a_device_affords() -> None:
+    suggestion = {"target_milliseconds": 3.0, "budget_macs": 128_320, "served_macs": 128_320}
+    text = printed(describe_device({**MEASURED, "suggestion": suggestion}))
+    for part in (
+        "2 threads, onnxruntime 1.31",
+        "7,730",
+        "0.159",
+        "0.15 to 0.2",
+        "807M",
+        "123 MB",
+        "budget-macs=128320",
+        "for 3 ms",
+    ):
+        assert part in text
+    assert "add --target-ms" in printed(describe_device(MEASURED))
+
+
+def test_a_method_is_shown_with_what_it_serves() -> None:
+    text = printed(describe_methods([METHOD], "digits"))
+    assert "operating points for digits" in text
+    for part in ("mine", "Does [something].", "Somebody, 2026", "25M, 50M MACs, of 1,234", "width = [0.5, 1]"):
+        assert part in text
+    assert "budgets" not in text
+    assert "does not keep budgets" in printed(describe_methods([{**METHOD, "keeps_budgets": False}], "digits"))
+
+
+def test_many_points_are_shown_by_their_ends() -> None:
+    many = [{**POINT, "name": f"{number}M"} for number in range(1, 9)]
+    text = printed(describe_methods([{**METHOD, "operating_points": many}], "digits"))
+    assert "serves 8 points from 1M to 8M MACs" in text

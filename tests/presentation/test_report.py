@@ -8,7 +8,8 @@ from fedfeast.errors import InvalidInput
 from fedfeast.presentation.report import write_report
 
 SHORT = {"training.rounds": 2, "training.clients_per_round": 3, "evaluation.every_rounds": 1}
-SYNTHETIC = {**SHORT, "data.name": "synthetic"}
+# Sixty thousand examples: many clients and one served network keep the run short.
+SYNTHETIC = {**SHORT, "data.name": "synthetic", "population.num_clients": 400, "method": {"name": "fedavg"}}
 
 
 @pytest.fixture(scope="module")

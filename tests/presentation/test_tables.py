@@ -1,35 +1,55 @@
 import io
-from pathlib import Path
+from typing import Any
 
-from rich.console import Console
+import numpy as np
+import pytest
+from rich.console import Console, RenderableType
 
-from fedfeast.evaluation import ClientWins, Curve, CurvePoint
-from fedfeast.presentation.tables import print_summary
-from fedfeast.recipes import load_recipe
-from fedfeast.runs import Run
-from fedfeast.runs.folder import RunFolder
+from fedfeast.presentation.tables import (
+    describe_data,
+    describe_run,
+    ladder_table,
+    latency_table,
+    policy_facts,
+    study_list,
+    study_table,
+)
+
+SUMMARY: dict[str, Any] = {
+    "recipe": "digits",
+    "method": "feast",
+    "finished_rounds": 3,
+    "best_round": 2,
+    "population_score": 0.4375,
+    "served_share": 0.75,
+    "clients": 4,
+    "training_seconds": 1.0,
+    "partition": {"smallest_shard": 3, "largest_shard": 9, "share_correlation": 0.9876, "moved_examples": 2},
+    "traffic": {"reduction": 3.5, "mean_payload_parameters": 100.0, "supernet_parameters": 350},
+    "curve": [
+        {"name": "1k", "macs": 1000, "parameters": 12_345, "accuracy": 0.5},
+        {"name": "2k", "macs": 2000, "parameters": 20, "accuracy": 0.75},
+    ],
+    "picture": "a[/b]/curve.png",
+}
 
 
-def test_the_table_says_who_is_served_by_what(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path / "run", load_recipe("digits"), threads=1, device="cpu")
-    folder.write_clients({"budget_macs": [500, 1500, 1600, 9000]})
-    curve = Curve((CurvePoint("1k", 1000, 12_345, 0.5), CurvePoint("2k", 2000, 20, 0.75)))
-    numbers = {
-        "recipe": "digits",
-        "method": "feast",
-        "finished_rounds": 3,
-        "best_round": 2,
-        "population_score": 0.4375,
-        "served_share": 0.75,
-        "clients": 4,
-        "training_seconds": 1.0,
-        "partition": {"smallest_shard": 3, "largest_shard": 9, "share_correlation": 0.9876, "moved_examples": 2},
-        "traffic": {"reduction": 3.5, "mean_payload_parameters": 100.0, "supernet_parameters": 350},
-    }
-    folder.write_summary(numbers, curve)
+def lines_of(*parts: RenderableType) -> list[str]:
     stream = io.StringIO()
-    print_summary(Run(folder), Path("a[/b]/curve.png"), ClientWins(3, 1, 0), Console(file=stream, width=110))
-    text = stream.getvalue()
+    console = Console(file=stream, width=110)
+    for part in parts:
+        console.print(part, markup=not isinstance(part, str))
+    return stream.getvalue().splitlines()
+
+
+def cells_of(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("│┃").replace("┃", "│").split("│")]
+
+
+def test_a_run_says_who_is_served_by_what() -> None:
+    wins = {"wins": 3, "ties": 1, "losses": 0}
+    lines = lines_of(*describe_run({**SUMMARY, "client_wins": wins}, np.array([500, 1500, 1600, 9000])))
+    text = "\n".join(lines)
     for part in (
         "12,345",
         "50.00 %",
@@ -43,5 +63,63 @@ def test_the_table_says_who_is_served_by_what(tmp_path: Path) -> None:
         "a[/b]/curve.png",
     ):
         assert part in text
-    rows = [line.split("│") for line in text.splitlines() if "%" in line and "│" in line]
-    assert [row[5].strip() for row in rows] == ["2", "1"]
+    assert [cells_of(line)[4] for line in lines if "%" in line and "│" in line] == ["2", "1"]
+
+
+def test_what_is_the_same_for_all_is_not_dwelt_upon() -> None:
+    shares = {key: value for key, value in SUMMARY["partition"].items() if key != "share_correlation"}
+    text = "\n".join(lines_of(*describe_run({**SUMMARY, "served_share": 1.0, "partition": shares}, np.ones(4))))
+    assert "equal by design" in text
+    assert "the others count" not in text
+    assert "client wins" not in text
+
+
+@pytest.mark.parametrize("key", ["adversary_share", "hostile_share"])
+def test_lying_clients_are_told_of_in_new_and_old_summaries(key: str) -> None:
+    refused = {"count": 3, "by_client": {"a": 2, "b": 1}}
+    facts = policy_facts({**SUMMARY, key: 0.2, "refused_replies": refused})
+    assert facts == [("hostile clients", "20 %"), ("refused replies", "3 from 2 clients")]
+    assert policy_facts(SUMMARY) == []
+
+
+def test_a_ladder_with_and_without_quantised_networks() -> None:
+    rung = {"folder": "01-1k", "macs": 1000, "parameters": 12_345, "test_accuracy": 0.5, "exports": {"model.onnx": {}}}
+    index = {"run": {"name": "digits"}, "rungs": [rung]}
+    lines = lines_of(ladder_table(index))
+    assert lines[0].strip() == "ladder of digits"
+    assert cells_of(lines[4]) == ["01-1k", "1,000", "12,345", "50.00 %"]
+    rung["exports"] = {"model.onnx": {}, "model.int8.onnx": {"test_accuracy": 0.25}}
+    lines = lines_of(ladder_table(index))
+    assert cells_of(lines[2])[-1] == "in int8"
+    assert cells_of(lines[4])[-1] == "25.00 %"
+
+
+def test_latency() -> None:
+    point = {"name": "1k", "parameters": 12_345, "accuracy": 0.5, "median_ms": 1.2345, "fastest_ms": 0.5}
+    lines = lines_of(latency_table({"device": "a phone", "threads": 2, "points": [point]}))
+    assert lines[0].strip() == "one image on a phone, 2 threads"
+    assert cells_of(lines[4]) == ["1k", "12,345", "50.00 %", "1.23 ms", "0.5 ms"]
+
+
+def test_data_sets_and_what_they_need() -> None:
+    known = {"name": "mine", "classes": 3, "side": 8, "channels": 1, "state": "prepared", "needs": "nothing"}
+    known |= {"train_examples": 1200, "test_examples": 300, "server_examples": None}
+    unknown = {"name": "hers", "state": "damaged", "needs": "prepare [it] again", "classes": None}
+    lines = lines_of(*describe_data([known, {**known, **unknown}]))
+    assert cells_of(lines[4]) == ["mine", "3", "8 x 8 x 1", "1,200", "300", "", "prepared"]
+    assert cells_of(lines[5]) == ["hers", "", "", "", "", "", "damaged"]
+    assert lines[-1] == "hers: prepare [it] again"
+
+
+def test_studies_and_their_tables() -> None:
+    studies = [{"name": "one", "title": "Table 1", "question": "Why?"}, {"name": "two", "title": "", "question": ""}]
+    text = "\n".join(lines_of(study_list(studies, ["one"])))
+    assert "Why? Table 1; trains nothing" in text
+    assert text.count("trains nothing") == 1
+    rows = [["FEAST", "ours", "1.0"], ["", "paper", "2.0"], ["FedAvg", "ours", "3.0"]]
+    header, plain = ["method", "", "[25M]"], "a [note]"
+    grouped, flat = (lines_of(study_table("title", plain, header, rows, 1, grouped=one)) for one in (True, False))
+    assert cells_of(grouped[2]) == ["method", "", "[25M]"]
+    assert plain in grouped[-1]
+    assert len(grouped) == len(flat) + 1, "a line between the groups"
+    assert not any(line.startswith("├") for line in flat)

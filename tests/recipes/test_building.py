@@ -1,3 +1,5 @@
+"""The parts that a recipe describes, and the methods it may name."""
+
 import re
 from typing import Any
 
@@ -5,9 +7,11 @@ import numpy as np
 import pytest
 
 from fedfeast.errors import InvalidInput
+from fedfeast.methods import METHODS
 from fedfeast.planning.outline import outline
 from fedfeast.recipes import load_recipe
 from fedfeast.recipes.building import build_resnet
+from fedfeast.recipes.method_list import list_methods
 
 
 def refusal(name: str, **settings: Any) -> str:
@@ -71,3 +75,20 @@ def test_the_baselines_network_follows_its_section_and_the_data() -> None:
     assert (paper.image_size, paper.stem_stride, paper.classes) == (32, 1, 100)
     assert (tiny.image_size, tiny.stem_stride, tiny.classes) == (64, 2, 200)
     assert tiny.convolution_macs(tiny.whole) == paper.convolution_macs(paper.whole) == 555_417_600
+
+
+def test_every_method_is_described_with_its_operating_points() -> None:
+    listed = {one["name"]: one for one in list_methods()}
+    assert listed.keys() == METHODS.keys()
+    for one in listed.values():
+        assert one["summary"].endswith(".")
+        assert one["paper"]
+        assert one["operating_points"]
+    assert len(listed["feast"]["operating_points"]) == 56
+    assert [point["macs"] for point in listed["heterofl"]["operating_points"]][-1] == 555_468_800
+    assert listed["scalefl"]["options"]["levels"] == [[1, 0.4], [2, 0.5], [3, 0.6], [4, 1.0]]
+
+
+def test_operating_points_are_those_of_the_recipe() -> None:
+    (fedavg,) = [one for one in list_methods("digits") if one["name"] == "fedavg"]
+    assert [point["macs"] for point in fedavg["operating_points"]] == [128_320]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiny import TINY
 
 import fedfeast
 from fedfeast.engines import EagerEngine, GraphEngine, Precision
@@ -25,7 +26,8 @@ def method_name(tmp_path: Path) -> str:
 
 
 def test_it_trains_resumes_and_learns(method_name: str, tmp_path: Path) -> None:
-    settings = {"method.name": method_name, "method.width": 0.25, "training.rounds": 30, "evaluation.every_rounds": 15}
+    own = {"method.name": method_name, "method.width": 0.25}
+    settings = {**TINY, **own, "training.batch_size": 16, "training.rounds": 20, "evaluation.every_rounds": 10}
     run = fedfeast.train("digits", tmp_path / "run", settings)
     narrow, whole = run.curve.points
     assert (narrow.name, whole.name) == ("narrow", "whole")
@@ -35,7 +37,7 @@ def test_it_trains_resumes_and_learns(method_name: str, tmp_path: Path) -> None:
 
 
 def test_both_engines_agree(method_name: str) -> None:
-    built = assemble(load_recipe("digits", {"method.name": method_name}))
+    built = assemble(load_recipe("digits", {**TINY, "method.name": method_name}))
     cohort, flat = [built.clients[index] for index in built.participants[:3]], built.initial_weights().double()
     planned, _ = built.method.plan_round({}, flat, cohort, 0, named_generator(0))
     parts = (built.method, built.examples, built.preparation, LocalSgd(), 0)

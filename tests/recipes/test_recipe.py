@@ -1,4 +1,5 @@
 import json
+import logging
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 from fedfeast.errors import InvalidInput
 from fedfeast.recipes import load_recipe, packaged_recipes
 from fedfeast.recipes.recipe import parse_recipe, resolve_recipe
+from fedfeast.runs import Run
 
 MINIMAL = 'name = "mine"\n[data]\nname = "digits"\n'
 
@@ -190,3 +192,45 @@ def test_prepared_data_are_looked_up_in_the_recipes_folder(tmp_path: Path) -> No
     assert recipe.data.facts.classes == 3
     with pytest.raises(InvalidInput, match=r"data.name = 'mine' is no data set"):
         load_recipe("digits", {"data.name": "mine", "data.folder": str(folder)})
+
+
+RENAMED = "[hostile] is now called [adversary]; the former name still works"
+
+
+def test_a_former_section_still_works_and_says_its_name_of_now(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "mine.toml").write_text(f"{MINIMAL}[hostile]\nshare = 0.1\n")
+    with caplog.at_level(logging.WARNING, "fedfeast"):
+        written = load_recipe(str(tmp_path / "mine.toml"))
+        given = load_recipe("digits", ["hostile.share=0.2", "adversary.enlargement=3"])
+        load_recipe("digits", ["adversary.share=0.2"])
+    assert [record.getMessage() for record in caplog.records] == [RENAMED, RENAMED]
+    assert written.adversary.share == 0.1
+    assert (given.adversary.share, given.adversary.enlargement) == (0.2, 3)
+    assert "[adversary]" in given.to_toml()
+    assert "hostile" not in given.to_toml()
+
+
+def test_a_setting_by_either_name_goes_over_what_the_file_says() -> None:
+    former = f"{MINIMAL}[hostile]\nshare = 0.1\nenlargement = 2.0\n"
+    for name in ("hostile", "adversary"):
+        adversary = parse_recipe(former, "mine", [f"{name}.share=0.3"]).adversary
+        assert (adversary.share, adversary.enlargement) == (0.3, 2)
+
+
+def test_both_names_of_one_section_are_refused() -> None:
+    text = f"{MINIMAL}[hostile]\nshare = 0.1\n[adversary]\nenlargement = 5.0\n"
+    with pytest.raises(InvalidInput, match=r"mine has \[hostile\] and \[adversary\], two names of one section: keep"):
+        parse_recipe(text, "mine")
+
+
+def test_a_run_folder_with_a_former_section_is_read_in_silence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = Run.create("digits", tmp_path / "run", {"adversary.share": 0.2}).folder
+    recipe = folder.path / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace("[adversary]", "[hostile]"))
+    assert "[hostile]" in recipe.read_text()
+    assert Run.open(folder.path).recipe.adversary.share == 0.2
+    assert caplog.records == []

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from tiny import TINY
 
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Privacy, spent_epsilon
@@ -16,11 +17,11 @@ from fedfeast.runs.assembly import assemble
 from fedfeast.runs.training import Silent
 
 SHORT: dict[str, Any] = {
+    **TINY,
     "training.rounds": 4,
     "training.clients_per_round": 4,
     "evaluation.every_rounds": 4,
     "checkpoint.every_rounds": 2,
-    "engine.threads": 1,
 }
 ROBUST = {**SHORT, "aggregation.rule": "clipped-mean", "aggregation.refuse_multiple": 4.0, "adversary.share": 0.5}
 
@@ -63,7 +64,7 @@ def test_everything_off_keeps_nothing(tmp_path: Path) -> None:
     state, _ = run.folder.checkpoints.load_latest()
     assert state is not None
     assert state.norm_history.medians == ()
-    assert not {"refused_replies", "hostile_share", "privacy"} & run.summary.keys()
+    assert not {"refused_replies", "adversary_share", "privacy"} & run.summary.keys()
     assert policy_facts(run.summary) == []
 
 

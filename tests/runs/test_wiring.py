@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tiny import TINY
 from torch import Tensor
 
 from fedfeast.data import Augmentation, Examples, Mixing, count_steps, load_dataset
@@ -29,15 +30,15 @@ from fedfeast.runs.checkpoint import CheckpointFolder, TrainingState
 from fedfeast.runs.training import Silent
 from fedfeast.variants import read_cache
 
-TINY: dict[str, Any] = {
+SHORT: dict[str, Any] = {
+    **TINY,
     "training.rounds": 3,
     "training.clients_per_round": 3,
     "evaluation.every_rounds": 1,
     "checkpoint.every_rounds": 1,
-    "engine.threads": 1,
 }
 ONE_CLIENT: dict[str, Any] = {
-    **TINY,
+    **SHORT,
     "training.clients_per_round": 1,
     "evaluation.every_rounds": 3,
     "engine.precision": "float64",
@@ -66,7 +67,7 @@ def train_recorded(run: Run) -> list[TrainingState]:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, list[TrainingState]]:
-    run = Run.create("digits", tmp_path_factory.mktemp("runs") / "run", TINY)
+    run = Run.create("digits", tmp_path_factory.mktemp("runs") / "run", SHORT)
     return run, train_recorded(run)
 
 
@@ -143,7 +144,7 @@ def test_preparation_follows_training_and_augmentation() -> None:
 
 
 def test_steps_follow_batch_size_and_local_epochs(tmp_path: Path) -> None:
-    settings = {**TINY, "training.rounds": 2, "training.batch_size": 12, "training.local_epochs": 2}
+    settings = {**SHORT, "training.rounds": 2, "training.batch_size": 12, "training.local_epochs": 2}
     run = Run.create("digits", tmp_path / "run", settings).train()
     sizes = run.federation.partition.shards.sizes
     for row in run.folder.metrics():
@@ -223,7 +224,7 @@ def test_rounds_are_scored_on_the_validation_examples(recorded: tuple[Run, list[
     dataset = load_dataset("digits", None)
     split = build_server_split(run.recipe, dataset.train.labels.numpy())
     validation = dataset.train.select(torch.from_numpy(split.validation))
-    assert (len(split.validation), len(split.calibration)) == (160, 120)
+    assert (len(split.validation), len(split.calibration)) == (100, 60)
     measured = [row["validation_score"] for row in run.folder.metrics()]
     assert measured == pytest.approx([score_by_hand(run.federation, state.flat, validation) for state in states])
     on_test = [score_by_hand(run.federation, state.flat, dataset.test) for state in states]
@@ -267,7 +268,7 @@ def watched(evaluator: Evaluator, name: str, uses: list[str], scripted: Sequence
 
 
 def test_only_a_better_score_is_best_and_the_test_curve_is_of_the_best_weights(tmp_path: Path) -> None:
-    run, uses = Run.create("digits", tmp_path / "run", {**TINY, "training.rounds": 4}), list[str]()
+    run, uses = Run.create("digits", tmp_path / "run", {**SHORT, "training.rounds": 4}), list[str]()
     plain = run.federation
     run.federation = replace(
         plain,
@@ -288,11 +289,11 @@ def test_only_a_better_score_is_best_and_the_test_curve_is_of_the_best_weights(t
 
 
 def test_cohorts_are_drawn_from_the_participants_alone(tmp_path: Path) -> None:
-    run = Run.create("digits", tmp_path / "run", {**TINY, "method": {"name": "fedavg", "max_macs": 1.2e6}}).train()
+    run = Run.create("digits", tmp_path / "run", {**SHORT, "method": {"name": "fedavg", "max_macs": 4e5}}).train()
     federation = run.federation
     assert isinstance(federation.method, FedAvg)
     budgets, least = federation.population.budgets_macs, federation.method.variant.macs
-    assert 1e6 < least <= 1.2e6
+    assert 3e5 < least <= 4e5
     assert 0 < (budgets < least).sum() < 40
     sampled = [client for row in run.folder.metrics() for client in row["clients"]]
     assert len(sampled) == 9
@@ -324,7 +325,7 @@ def test_a_methods_memory_is_handed_on_and_outlives_an_interruption(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(METHODS, "feast", Counting)
-    settings = {**TINY, "training.rounds": 4, "checkpoint.every_rounds": 10}
+    settings = {**SHORT, "training.rounds": 4, "checkpoint.every_rounds": 10}
     with pytest.raises(Interrupted, match="after round 2"):
         Run.create("digits", tmp_path / "run", settings).train(StopAfterTwo())
     run = Run.create("digits", tmp_path / "run", settings)
@@ -354,9 +355,9 @@ def test_traffic_is_what_the_clients_were_sent(recorded: tuple[Run, list[Trainin
     assert len(payloads) == 9
     assert len(set(payloads)) > 1
     traffic = run.summary["traffic"]
-    assert traffic["supernet_parameters"] == 546_906
+    assert traffic["supernet_parameters"] == 18_682
     assert traffic["mean_payload_parameters"] == pytest.approx(np.mean(payloads))
-    assert traffic["reduction"] == pytest.approx(546_906 / np.mean(payloads))
+    assert traffic["reduction"] == pytest.approx(18_682 / np.mean(payloads))
     assert traffic["parameters_both_ways"] == 2 * sum(payloads)
 
 
@@ -370,7 +371,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.mark.usefixtures("one_thread")
 def test_an_opened_run_takes_the_threads_of_its_start(tmp_path: Path) -> None:
-    path = Run.create("digits", tmp_path / "run", {**TINY, "engine.threads": "none"}).folder.path
+    path = Run.create("digits", tmp_path / "run", {**SHORT, "engine.threads": "none"}).folder.path
     environment = json.loads((path / "environment.json").read_text())
     (path / "environment.json").write_text(json.dumps({**environment, "threads": 3}))
     assert Run.open(path).federation.participants

@@ -154,7 +154,7 @@ def test_a_run_without_a_finished_round(tmp_path: Path, client_of: ClientOf) -> 
     assert client.get("/models/128320-00000000.onnx").status_code == 404
 
 
-def test_a_damaged_bundle_on_the_shelf(folder: Path, client_of: ClientOf) -> None:
+def test_a_kept_bundle_that_is_damaged(folder: Path, client_of: ClientOf) -> None:
     client = client_of(build_app(Collection([folder])))
     variant = client.get("/api/choose?max_macs=2e5").json()["variant"]
     assert client.get(variant["onnx"]).status_code == 200
@@ -225,7 +225,7 @@ def test_requests_that_are_no_http(address: str) -> None:
     connection.close()
 
 
-def test_what_is_downloaded_is_what_lies_on_the_shelf(client: Any, trained: Path) -> None:
+def test_what_is_downloaded_is_what_was_kept(client: Any, trained: Path) -> None:
     variant = client.get("/api/choose?max_macs=2e5").json()["variant"]
     answer = client.get(variant["safetensors"])
     files = {sha256_of(file): file for file in trained.glob("served/*/*/*/weights.safetensors")}

@@ -102,4 +102,4 @@ def test_every_answer_has_safe_headers_and_is_counted(client_of: Any) -> None:
     assert "default-src 'self'" in answer.headers["content-security-policy"]
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["cache-control"] == "no-cache"
-    assert 'fedfeast_requests_total{method="other",route="other",status="200"} 1' in counters.text({})
+    assert 'fedfeast_requests_total{method="other",route="other",status="200"} 1' in counters.text().decode()

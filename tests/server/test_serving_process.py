@@ -9,7 +9,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+import fedfeast
 from fedfeast.errors import InvalidInput
+from fedfeast.server.entry import serve
 from fedfeast.server.serving_process import address_of, bind, run_server
 
 
@@ -65,3 +67,17 @@ def test_it_ends_in_order(trained: Path, stop: signal.Signals) -> None:
         assert time.monotonic() - asked < 15
     assert "Traceback" not in told
     assert server.returncode in (0, -stop)
+
+
+def test_it_is_pythons_way_in(tmp_path: Path) -> None:
+    assert fedfeast.serve is serve
+    with pytest.raises(InvalidInput, match="is no run folder"):
+        fedfeast.serve(tmp_path, port=0)
+
+
+def test_a_missing_package_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in [name for name in sys.modules if name.startswith("fedfeast.server.") and name != serve.__module__]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(InvalidInput, match=r"the server needs the uvicorn package: pip install 'fedfeast\[serve\]'"):
+        serve(tmp_path)

@@ -5,7 +5,9 @@ import pytest
 import torch
 
 import fedfeast
+from fedfeast.data import Examples
 from fedfeast.errors import InvalidInput
+from fedfeast.serving.accuracy import ACCURACY_BATCH, measure_accuracy
 from fedfeast.serving.choice import Limits
 from fedfeast.serving.exporting import LARGEST_DIFFERENCE, Exporter, ExportOptions, export
 from fedfeast.serving.extraction import Extractor
@@ -93,3 +95,18 @@ def test_a_network_that_differs_from_torch_is_not_written(extractor: Extractor, 
         exporter.check(lambda images: extracted.model(images) + 2e-4, extracted.model)
     with pytest.raises(InvalidInput, match="differs from torch by nan"):
         exporter.check(lambda images: extracted.model(images) * torch.nan, extracted.model)
+
+
+def test_the_share_of_right_answers_over_several_batches() -> None:
+    number = 2 * ACCURACY_BATCH + 3
+    labels = torch.arange(number) % 4
+    examples = Examples(labels.to(torch.uint8).reshape(-1, 1, 1, 1).expand(-1, 1, 2, 2), labels)
+    sizes = []
+
+    def predict(images: torch.Tensor) -> torch.Tensor:
+        sizes.append(len(images))
+        guessed = images[:, 0, 0, 0].long().clamp(max=2)  # class 3 is never guessed
+        return torch.nn.functional.one_hot(guessed, 4).float()
+
+    assert measure_accuracy(predict, examples) == float((labels < 3).double().mean())
+    assert sizes == [ACCURACY_BATCH, ACCURACY_BATCH, 3]

@@ -9,8 +9,11 @@ import torch
 import fedfeast
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import measure_accuracy
+from fedfeast.planning.outline import outline
+from fedfeast.recipes import load_recipe
 from fedfeast.serving.choice import Limits
 from fedfeast.serving.extraction import MEASURED, RECORDED, Extractor
+from fedfeast.serving.support import TrainedSupport, trained_architectures
 
 SHORT = {
     "training.rounds": 2,
@@ -121,3 +124,20 @@ def test_an_uncalibrated_network_needs_no_data(run: fedfeast.Run) -> None:
     model = fresh.uncalibrated(fresh.points[1])
     assert model(torch.zeros(2, 1, 8, 8, dtype=torch.uint8)).shape == (2, 10)
     assert "federation" not in fresh.run.__dict__
+
+
+def test_what_no_client_affords_is_never_trained() -> None:
+    built = outline(load_recipe("digits", {"method.name": "heterofl", "population.greatest_macs": 400e3}))
+    narrow, half, whole = (point.architecture for point in built.method.operating_points()[2:])
+    assert whole not in trained_architectures(built)
+    support, network = TrainedSupport(built), built.method.network
+    assert support.untrained_share(narrow) == 0
+    trained = network.parameters(narrow)
+    for level in (half, whole):
+        assert support.untrained_share(level) == pytest.approx(1 - trained / network.parameters(level))
+
+
+@pytest.mark.parametrize("method", ["fedrolex", "fiarse", "superfednas"])
+def test_where_parts_move_from_round_to_round_it_cannot_be_told(method: str) -> None:
+    built = outline(load_recipe("digits", {"method.name": method}))
+    assert TrainedSupport(built).untrained_share(built.method.operating_points()[-1].architecture) is None

@@ -1,22 +1,11 @@
-import time
 from pathlib import Path
-
-import pytest
 
 import fedfeast
 from fedfeast.federation import OperatingPoint
 from fedfeast.machine import processor_and_cores
 from fedfeast.serving.choice import Limits
 from fedfeast.serving.extraction import Extractor
-from fedfeast.serving.latency import (
-    WARM_UPS,
-    Latency,
-    LatencyMeter,
-    measure_latency,
-    measure_run,
-    measured_choice,
-    time_calls,
-)
+from fedfeast.serving.latency import Latency, LatencyMeter, measure_latency, measure_run, measured_choice
 
 
 class GivenTimes(LatencyMeter):
@@ -28,19 +17,6 @@ class GivenTimes(LatencyMeter):
 
     def latency(self, point: OperatingPoint) -> Latency:
         return Latency(self._given[point], self._given[point], 30, 1, "made up", "0")
-
-
-def test_warm_ups_do_not_count() -> None:
-    calls = []
-
-    def call() -> None:
-        calls.append(1)
-        time.sleep(0.02 if len(calls) <= WARM_UPS else 0.001)
-
-    times = time_calls(call, 7)
-    assert len(times) == 7
-    assert len(calls) == 7 + WARM_UPS
-    assert 1 <= sorted(times)[3] < 15
 
 
 def test_one_image_is_measured(extractor: Extractor) -> None:
@@ -76,7 +52,7 @@ def test_every_point_of_a_run(extractor: Extractor) -> None:
     assert (measured["threads"], measured["repeats"]) == (1, 3)
 
 
-def test_a_meter_measures_each_point_once(extractor: Extractor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_meter_measures_each_point_once(extractor: Extractor) -> None:
     meter = LatencyMeter(extractor, threads=1, repeats=2)
     assert meter.latency(extractor.points[0]) is meter.latency(extractor.points[0])
     assert meter(extractor.points[0]) == meter.latency(extractor.points[0]).median_ms

@@ -1,9 +1,15 @@
 import json
+import sys
+from typing import Any
 
+import onnx
+import onnxruntime
 import pytest
 import torch
 
 from fedfeast.errors import InvalidInput
+from fedfeast.serving.extraction import Extractor
+from fedfeast.serving.latency import REPEATS, WARM_UPS, LatencyMeter
 from fedfeast.serving.measuring import Timing, measure_device, suggest_budget
 
 
@@ -46,6 +52,57 @@ def test_every_recipe_is_measured_without_data(settings: dict[str, str]) -> None
         assert one["fastest_milliseconds"] <= one["milliseconds"] <= one["slowest_milliseconds"]
         assert one["macs_per_second"] == pytest.approx(1e3 * one["macs"] / one["milliseconds"])
     json.dumps(measured)
+
+
+class Recorded(onnxruntime.InferenceSession):  # type: ignore[misc] # the package has no types
+    """onnxruntime's own session, which remembers how it was made and what it was asked."""
+
+    made: list["Recorded"]
+
+    def __init__(self, content: bytes, options: Any, **more: Any) -> None:
+        super().__init__(content, options, **more)
+        graph = onnx.load_from_string(content).graph
+        nodes = [(node.op_type, *map(str, node.attribute)) for node in graph.node]
+        sizes = [(one.name, *one.dims) for one in graph.initializer]  # the values do not change the time
+        self.network = nodes, sizes, [str(one) for one in (*graph.input, *graph.output)]
+        self.options = options.intra_op_num_threads, options.inter_op_num_threads, self.get_providers()
+        self.asked: list[tuple[Any, ...]] = []
+        self.made.append(self)
+
+    def run(self, outputs: Any, inputs: dict[str, Any]) -> Any:
+        self.asked.append((outputs, *((name, one.dtype, one.tolist()) for name, one in inputs.items())))
+        return super().run(outputs, inputs)
+
+
+@pytest.mark.parametrize("threads", [None, 1])
+def test_what_is_measured_is_what_extract_measures(
+    extractor: Extractor, threads: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Recorded)
+    made: dict[str, list[Recorded]] = {}
+    monkeypatch.setattr(Recorded, "made", made.setdefault("measure", []), raising=False)
+    measured = measure_device(extractor.run.recipe, threads=threads, num_variants=len(extractor.points))
+    assert measured["runtime"] == f"onnxruntime {onnxruntime.__version__}"
+    assert [one["repeats"] for one in measured["variants"]] == [REPEATS] * len(extractor.points)
+    monkeypatch.setattr(Recorded, "made", made.setdefault("extract", []))
+    meter = LatencyMeter(extractor, threads)
+    assert {meter.latency(point).threads for point in extractor.points} == {measured["threads"]}
+    assert len(made["measure"]) == len(extractor.points)
+    for mine, other in zip(made["measure"], made["extract"], strict=True):
+        assert mine.network == other.network
+        assert mine.options == other.options
+        assert mine.asked == other.asked
+        assert len(mine.asked) == WARM_UPS + REPEATS
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
+def test_without_the_export_extra_eager_torch_is_measured(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    before = torch.get_num_threads()
+    measured = measure_device("digits", {"engine.threads": 1}, num_variants=2)
+    assert measured["runtime"] == f"eager torch {torch.__version__}"
+    assert (measured["threads"], torch.get_num_threads()) == (1, before)
+    assert all(3 <= one["repeats"] <= 15 for one in measured["variants"])
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Made-up outcomes: tables and plots are checked without training, for methods that need not exist."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,10 +8,12 @@ import pytest
 
 from fedfeast.evaluation import Curve, CurvePoint
 from fedfeast.methods import METHODS
-from fedfeast.planning.outline import outline
+from fedfeast.planning import plan
+from fedfeast.planning.outline import Outline, outline
 from fedfeast.population import paper_population
 from fedfeast.recipes import Recipe, load_recipe
 from fedfeast.studies.arms import Arm
+from fedfeast.studies.catalogue import costs
 from fedfeast.studies.results import Outcome, Results
 from fedfeast.studies.study import RECIPES, Study
 
@@ -21,6 +23,23 @@ TIERS = {
     "fiarse": tuple(np.geomspace(12e6, 555.47e6, 24)),
 }
 MakeUp = Callable[..., Results]
+
+
+@pytest.fixture(autouse=True, scope="package")
+def _outlined_once() -> Iterator[None]:
+    """Outline a federation once however many studies ask: FIARSE ranks all weights of its network each time."""
+    outlined: dict[str, Outline] = {}
+
+    def remember(recipe: Recipe) -> Outline:
+        key = recipe.to_toml()
+        if key not in outlined:
+            outlined[key] = outline(recipe)
+        return outlined[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "outline", remember)
+        patch.setattr(costs, "outline", remember)
+        yield
 
 
 def made_up_curve(recipe: Recipe, arm: Arm, seed: int) -> Curve:

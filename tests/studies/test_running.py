@@ -12,6 +12,7 @@ from fedfeast.studies import StudyOptions, StudyResult, conclude_study, plan_stu
 from fedfeast.studies.arms import Arm, method_arm
 from fedfeast.studies.catalogue.digits import DIGITS
 from fedfeast.studies.catalogue.rules import TRAINING_RULES
+from fedfeast.studies.entry import study
 from fedfeast.studies.running import SilentStudy, folder_name
 from fedfeast.studies.study import Study
 
@@ -143,3 +144,14 @@ def test_folder_names_say_what_is_special_and_are_shared_by_equal_recipes_alone(
     assert len({plain, *names}) == 7
     starts = ("gamma-0.5-seed-0", "fedavg-seed-0", "rule-min-max-seed-0", "feast-seed-0", "feast-seed-1", "rounds-3")
     assert all(start in name for start, name in zip(starts, names, strict=True))
+
+
+def test_a_study_by_its_name_is_planned_run_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    log = Log()
+    result = study("communication", observer=log)
+    assert result.plan.folder == Path("studies/communication")
+    assert (tmp_path / "studies" / "communication" / "report.html").is_file()
+    assert log.runs == []
+    with pytest.raises(InvalidInput, match="unknown study 'communicate'"):
+        study("communicate", tmp_path)

@@ -11,8 +11,8 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedfeast.data import Normalisation
-from fedfeast.federation import Aggregation, RoundOrder, UpdatePolicy
-from fedfeast.flower.engine import FleetEngine
+from fedfeast.federation import LocalSgd, Aggregation, RoundOrder, UpdatePolicy
+from fedfeast.flower.engine import FleetEngine, Reach
 from fedfeast.flower.fleet import Fleet
 from fedfeast.flower.terms import Terms
 from fedfeast.flower.transport import Transport
@@ -64,7 +64,8 @@ def main(grid: Grid, context: Context) -> None:
     transport = TimedTransport(grid)
     fleet = Fleet(transport, RunFolder(out), method, terms, recipe.fleet)
     fleet.gather(0)
-    engine = FleetEngine(method, fleet, torch.float32)
+    reach = Reach(LocalSgd(clip_norm=1e9), 64, 1)  # what the nodes echo is no training
+    engine = FleetEngine(method, fleet, torch.float32, reach)
     # Random values: Flower stores equal chunks once, so zeros would travel for nothing.
     flat = torch.from_numpy(named_generator(0, "payload").standard_normal(method.network.layout.size)).float()
     assignments, _ = method.plan_round(method.initial_state(), flat, fleet.roster.clients, 0, named_generator(0))

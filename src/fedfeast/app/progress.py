@@ -7,7 +7,17 @@ from typing import Any, Self
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+from fedfeast.app.output import show
 
 PLAIN_EVERY_SECONDS = 10.0  # between lines where there is no terminal
 
@@ -15,13 +25,12 @@ PLAIN_EVERY_SECONDS = 10.0  # between lines where there is no terminal
 class _Display:
     """Progress bars on a terminal; now and then a line elsewhere."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *columns: ProgressColumn) -> None:
         self._console = console
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[detail]}"),
+            *(columns or (MofNCompleteColumn(), TextColumn("{task.fields[detail]}"))),
             TimeRemainingColumn(),
             console=console,
             disable=not console.is_terminal,
@@ -94,7 +103,7 @@ class StudyProgress(LiveProgress):
         self._validation = ""
         self.current = f"run {number} of {total} ({name})"
         said = f"run {number} of {total}  {name}{', finished before' if reused else ''}"
-        self._console.print(said, highlight=False, markup=False, soft_wrap=True)
+        show(self._console, said)
 
 
 class CountedProgress(_Display):
@@ -110,3 +119,17 @@ class CountedProgress(_Display):
         self._done += 1
         self._progress.update(self._task, completed=self._done, detail=detail)
         self._plain_line(f"{self._description} {self._done}/{self._total}  {detail}")
+
+
+class ShareProgress(_Display):
+    """Shows how much of each kind of work is done, on a terminal alone."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console, TextColumn("{task.percentage:>3.0f} %"))
+        self._tasks: dict[str, TaskID] = {}
+
+    def show(self, what: str, done: int, total: int) -> None:
+        """Show how much of a piece of work is done."""
+        if what not in self._tasks:
+            self._tasks[what] = self._progress.add_task(escape(what), total=total)
+        self._progress.update(self._tasks[what], completed=done, total=total)

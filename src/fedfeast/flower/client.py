@@ -4,14 +4,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import Context, Message, RecordDict
+from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedfeast.engines.devices import choose_device
 from fedfeast.engines.eager import ClientSlot, LocalRound, add_up_losses, train_locally
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import privatise
-from fedfeast.flower.messages import MOST_TERMS_BYTES, Unreadable, from_json, to_json
+from fedfeast.flower.messages import MOST_TERMS_BYTES, Order, Unreadable, from_json, to_json
 from fedfeast.flower.node import read_node, require_consent
 from fedfeast.flower.terms import read_terms, space_of
 from fedfeast.flower.wire import pack_slice, unpack_assignment, unpack_slice, wire_dtype
@@ -53,7 +53,7 @@ def train(message: Message, context: Context) -> Message:
 
 
 def _train(content: RecordDict, context: Context) -> RecordDict:
-    terms, order = read_terms(content), from_json(content, "order", MOST_TERMS_BYTES)
+    terms, order = read_terms(content), Order.read(from_json(content, "order", MOST_TERMS_BYTES), "order")
     node = read_node(terms, context.node_config)
     with terms.opened() as recipe:
         method, _ = build_method(recipe)
@@ -61,9 +61,9 @@ def _train(content: RecordDict, context: Context) -> RecordDict:
     torch.set_num_threads(_threads(recipe, context))
     device = choose_device(recipe.engine.device)
     dtype = torch.float64 if recipe.engine.precision == "float64" else torch.float32
-    assignment = unpack_assignment(order["assignment"], content.array_records["assignment"], method.network.layout)
+    assignment = unpack_assignment(order.assignment, _arrays(content, "assignment"), method.network.layout)
     slices, wire = assignment.slice_map, wire_dtype(recipe.fleet.wire, dtype)
-    received = unpack_slice(slices, content.array_records["weights"], wire, dtype)
+    received = unpack_slice(slices, _arrays(content, "weights"), wire, dtype)
     if not bool(torch.isfinite(received).all()):
         raise Unreadable("the received weights are not finite: nothing is trained from them")
     slot = ClientSlot(method, dtype, device, slices.layout.size)
@@ -71,8 +71,8 @@ def _train(content: RecordDict, context: Context) -> RecordDict:
         build_preparation(recipe, terms.normalisation),
         build_sgd(recipe, method),
         recipe.seed,
-        order["round_index"],
-        order["learning_rate"],
+        order.round_index,
+        order.learning_rate,
         dtype,
     )
     losses, num_steps = train_locally(method, assignment, received, node.examples.to(device), slot, this)
@@ -85,6 +85,12 @@ def _train(content: RecordDict, context: Context) -> RecordDict:
         noisy = privatise(slices.pack(received), slices.pack(returned), privacy, np.random.default_rng())
         returned, report["losses"] = slices.unpack(noisy), {}
     return RecordDict({"report": to_json(report), "weights": pack_slice(slices, returned, wire)})
+
+
+def _arrays(content: RecordDict, name: str) -> ArrayRecord:
+    if name not in content.array_records:
+        raise Unreadable(f"no record {name!r}")
+    return content.array_records[name]
 
 
 def _threads(recipe: Recipe, context: Context) -> int:

@@ -79,6 +79,14 @@ class Report(Message):
         return totals
 
 
+class Order(Message):
+    """What a client is to do in a round; its assignment is read beside its arrays."""
+
+    round_index: Annotated[int, Field(ge=0, le=MOST_STEPS)]
+    learning_rate: Annotated[FiniteFloat, Field(gt=0, le=1e6)]
+    assignment: dict[str, Any]
+
+
 class FactsMessage(Message):
     """What a network must know of the data."""
 

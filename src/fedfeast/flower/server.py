@@ -25,7 +25,7 @@ from fedfeast.runs.assembly import split_data
 LOG = logging.getLogger("fedfeast.fleet")
 # Choice: wide enough for honest clients with unequal data (docs/decisions/020); inf refuses no norm.
 REFUSE_MULTIPLE = 10.0
-# Choice: a robust rule is no better than the weights it adds with, which are the clients' own words (docs/decisions/020).
+# Choice: a robust rule is no better than its weights, which are the clients' own words (docs/decisions/020).
 WEIGHT_CAP = 2.0
 SERVER_APP = "flwr-serverapp"  # Flower's program that runs us for a SuperLink
 

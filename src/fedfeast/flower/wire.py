@@ -102,6 +102,15 @@ def pack_assignment(assignment: Assignment) -> tuple[dict[str, Any], ArrayRecord
 
 def unpack_assignment(content: Mapping[str, Any], arrays: ArrayRecord, source: Layout) -> Assignment:
     """Return a client's part in a round, given the layout of the whole network."""
+    try:
+        return _unpack_assignment(content, arrays, source)
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        if isinstance(error, Unreadable):
+            raise
+        raise Unreadable(one_line(f"its assignment is unreadable ({error!r})")) from error
+
+
+def _unpack_assignment(content: Mapping[str, Any], arrays: ArrayRecord, source: Layout) -> Assignment:
     tensors = {name: from_array(array) for name, array in arrays.items()}
     client = Client(**{**content["client"], "held_classes": tuple(content["client"]["held_classes"])})
     constants = {name: _take_constant(name, shape, tensors) for name, shape in content["constants"].items()}

@@ -1,6 +1,5 @@
 """Predicted training time from a few measured passes on this device."""
 
-import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +13,10 @@ from fedfeast.networks import Layout
 from fedfeast.networks.normalisation import by_batch
 from fedfeast.planning.outline import Outline
 from fedfeast.randomness import named_generator
+from fedfeast.stopwatch import Repeats, time_calls, waiting_for
 
 MEASURED_BATCH = 4  # examples; keeps the measurement short, the times are scaled to the recipe's batch
-MEASURED_SECONDS = 1.0  # per architecture; at least two passes, the fastest counts
+MEASURED = Repeats(least=2, most_seconds=1.0)  # of each architecture; the fastest pass counts
 
 
 @dataclass(frozen=True)
@@ -81,18 +81,10 @@ def _measure(built: Outline, architectures: Sequence[Hashable], device: torch.de
         layout = Layout.of(network.shapes(architecture))
         views = layout.views(torch.full((layout.size,), 0.01, device=device))
         leaves = {name: view.detach().requires_grad_() for name, view in views.items()}
-        times: list[float] = []
-        while len(times) < 2 or sum(times) < MEASURED_SECONDS:
-            started = _clock(device)
+
+        def train(leaves: dict[str, torch.Tensor] = leaves, architecture: Hashable = architecture) -> None:
             outputs = network.forward(leaves, images, architecture, by_batch)
             torch.autograd.grad(torch.stack([one.square().mean() for one in outputs]).sum(), list(leaves.values()))
-            times.append(_clock(device) - started)
-        fastest.append(min(times))
+
+        fastest.append(min(time_calls(train, MEASURED, waiting_for(device.type))) / 1e3)
     return fastest
-
-
-def _clock(device: torch.device) -> float:
-    """Return the time in seconds once the device has done all it was given."""
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter()

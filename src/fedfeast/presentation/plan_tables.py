@@ -1,19 +1,21 @@
-"""A plan as tables for people."""
+"""What is known before training as tables for people: plans, what a device affords, the methods."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
+from rich.console import RenderableType
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 from fedfeast.units import format_macs
 
 Plan = Mapping[str, Any]
 
 
-def print_plans(plans: Sequence[Plan], console: Console) -> None:
-    """Print plans side by side and, for a single one, who is sent what and which part is reached."""
+def describe_plans(plans: Sequence[Plan]) -> list[RenderableType]:
+    """Show plans side by side and, for a single one, who is sent what and which part is reached."""
     first = plans[0]
     table = Table(title=f"plan of {escape(first['recipe'])}: {first['method']}, {first['rounds']} rounds")
     table.add_column("")
@@ -22,11 +24,9 @@ def print_plans(plans: Sequence[Plan], console: Console) -> None:
     columns = [_lines(plan) for plan in plans]
     for name in columns[0]:
         table.add_row(name, *(column[name] for column in columns))
-    console.print(table)
-    if len(plans) == 1:
-        console.print(_levels(first))
-        if first["coverage"] is not None:
-            console.print(_coverage(first["coverage"]))
+    if len(plans) > 1:
+        return [table]
+    return [table, _levels(first), *([_coverage(first["coverage"])] if first["coverage"] is not None else [])]
 
 
 def _lines(plan: Plan) -> dict[str, str]:
@@ -104,3 +104,57 @@ def _coverage(coverage: Mapping[str, Any]) -> Table:
             f"{100 * means['data_share']:.1f} %",
         )
     return table
+
+
+def describe_device(measured: Mapping[str, Any]) -> list[RenderableType]:
+    """Show the timed sizes, the memory they took, and the suggested budget."""
+    threads = f"{measured['threads']} thread{'s' if measured['threads'] > 1 else ''}"
+    title = f"{escape(measured['recipe'])}, {measured['method']} on {escape(measured['device'])}, {threads}"
+    title += f", {measured['runtime']}"
+    table = Table(title=title)
+    for heading in ("MACs", "parameters", "ms an image", "fastest to slowest", "MACs a second"):
+        table.add_column(heading, justify="right")
+    for one in measured["variants"]:
+        table.add_row(
+            format_macs(one["macs"]),
+            f"{one['parameters']:,}",
+            f"{one['milliseconds']:.3g}",
+            f"{one['fastest_milliseconds']:.3g} to {one['slowest_milliseconds']:.3g}",
+            format_macs(one["macs_per_second"]),
+        )
+    lines = [f"peak memory        {measured['peak_memory_megabytes']:.0f} MB of this process, torch included"]
+    if "suggestion" in measured:
+        suggestion = measured["suggestion"]
+        lines.append(
+            f"suggested budget   {suggestion['budget_macs']} MACs for {suggestion['target_milliseconds']:g} ms "
+            f"an image; serves the network of {format_macs(suggestion['served_macs'])}"
+        )
+        lines.append(f'for a SuperNode    --node-config "budget-macs={suggestion["budget_macs"]}"')
+    else:
+        lines.append("for a budget       add --target-ms, the latency per image that the device should keep")
+    return [table, *lines]
+
+
+def describe_methods(methods: Sequence[Mapping[str, Any]], recipe: str) -> list[RenderableType]:
+    """Show each method's name, what it does, where it comes from, what it would serve and its options."""
+    parts: list[RenderableType] = [Text(f"methods (method.name), with their operating points for {recipe}")]
+    for method in methods:
+        budgets = "" if method["keeps_budgets"] else "; does not keep budgets"
+        options = ", ".join(f"{name} = {value}" for name, value in method["options"].items())
+        parts.append(Text.from_markup(f"\n[bold]{method['name']}[/]"))
+        for line in (
+            escape(method["summary"]),
+            f"[dim]{escape(method['paper'])}[/]",
+            f"{_served(method['operating_points'])}, of {method['parameters']:,} parameters{budgets}",
+            f"[dim]options: {escape(options)}[/]",
+        ):
+            parts.append(Padding(Text.from_markup(line), (0, 0, 0, 2)))
+    return parts
+
+
+def _served(points: Sequence[Mapping[str, Any]]) -> str:
+    """Name a few points, or the ends of many."""
+    names = [point["name"] for point in points]
+    if len(names) <= 5:
+        return f"serves {', '.join(names)} MACs"
+    return f"serves {len(names)} points from {names[0]} to {names[-1]} MACs"

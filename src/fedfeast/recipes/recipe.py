@@ -129,6 +129,9 @@ def parse_recipe(
         raise InvalidInput(f"recipe {source} is no valid TOML: {error}.") from error
     pairs = settings.items() if isinstance(settings, Mapping) else map(parse_setting, settings)
     for former in FORMER_SECTIONS.keys() & table.keys():
+        now = FORMER_SECTIONS[former]
+        if now in table:
+            raise InvalidInput(f"recipe {source} has [{former}] and [{now}], two names of one section: keep [{now}].")
         _set(table, former, table.pop(former), tell)
     for dotted, value in pairs:
         _set(table, dotted, value)

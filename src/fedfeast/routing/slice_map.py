@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import EllipsisType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 from fedfeast.networks import Layout, Shapes
 
 Arrays = Mapping[str, Tensor]
+Place = EllipsisType | tuple[Tensor, ...]  # all of a tensor, or the indices along its first axes
 
 
 class SliceMap(ABC):
@@ -89,6 +91,22 @@ class CompactSlices(SliceMap):
         """Return what was sent as it is."""
         return packed
 
+    def gather(self, flat: Tensor) -> Tensor:
+        """Return the client's vector: the routed positions of the global one."""
+        local = flat.new_empty(self.layout.size)
+        for routed, place, own in self._places(flat, local):
+            own.copy_(routed[place])
+        return local
+
+    def scatter_(self, flat: Tensor, local: Tensor) -> None:
+        """Write the client's values to their global positions."""
+        for routed, place, own in self._places(flat, local):
+            routed[place] = own
+
+    @abstractmethod
+    def _places(self, flat: Tensor, local: Tensor) -> Iterator[tuple[Tensor, Place, Tensor]]:
+        """Yield each routed tensor of the global vector, where in it, and the client's tensor."""
+
 
 @dataclass(frozen=True, eq=False)
 class LeadingSlices(CompactSlices):
@@ -104,21 +122,9 @@ class LeadingSlices(CompactSlices):
         """Map the leading slice of each named tensor."""
         return cls(source, Layout.of(shapes))
 
-    def gather(self, flat: Tensor) -> Tensor:
-        """Return the client's vector: the routed positions of the global one."""
-        local = flat.new_empty(self.layout.size)
-        for routed, own in self._pairs(flat, local):
-            own.copy_(routed)
-        return local
-
-    def scatter_(self, flat: Tensor, local: Tensor) -> None:
-        """Write the client's values to their global positions."""
-        for routed, own in self._pairs(flat, local):
-            routed.copy_(own)
-
     def add_(self, flat: Tensor, local: Tensor, weight: float) -> None:
         """Add the client's weighted values at their global positions, in the global vector's precision."""
-        for routed, own in self._pairs(flat, local):
+        for routed, _, own in self._places(flat, local):
             routed.add_(own.to(flat.dtype), alpha=weight)
 
     def increment_(self, flat: Tensor, amount: float) -> None:
@@ -135,9 +141,10 @@ class LeadingSlices(CompactSlices):
         """Return the map of these shapes."""
         return cls.of(source, {name: tuple(shape) for name, shape in content["shapes"]})
 
-    def _pairs(self, flat: Tensor, local: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    def _places(self, flat: Tensor, local: Tensor) -> Iterator[tuple[Tensor, Place, Tensor]]:
         routed = self.source.views(flat, self.layout.shapes)
-        return zip(routed.values(), self.layout.views(local).values(), strict=True)
+        for one, own in zip(routed.values(), self.layout.views(local).values(), strict=True):
+            yield one, ..., own
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,18 +165,6 @@ class ChosenSlices(CompactSlices):
             for name, axes in chosen.items()
         }
         return cls(source, Layout.of(shapes), chosen)
-
-    def gather(self, flat: Tensor) -> Tensor:
-        """Return the client's vector: the routed positions of the global one."""
-        local = flat.new_empty(self.layout.size)
-        for routed, place, own in self._places(flat, local):
-            own.copy_(routed[place])
-        return local
-
-    def scatter_(self, flat: Tensor, local: Tensor) -> None:
-        """Write the client's values to their global positions."""
-        for routed, place, own in self._places(flat, local):
-            routed[place] = own
 
     def add_(self, flat: Tensor, local: Tensor, weight: float) -> None:
         """Add the client's weighted values at their global positions, in the global vector's precision."""
@@ -193,8 +188,7 @@ class ChosenSlices(CompactSlices):
         parts = iter(torch.split_with_sizes(arrays["indices"].long(), lengths))
         return cls.of(source, {name: tuple(next(parts) for _ in axes) for name, axes in content["axes"]})
 
-    def _places(self, flat: Tensor, local: Tensor) -> Iterator[tuple[Tensor, tuple[Tensor, ...], Tensor]]:
-        """Yield each global tensor, the places in it that were chosen, and the client's tensor."""
+    def _places(self, flat: Tensor, local: Tensor) -> Iterator[tuple[Tensor, Place, Tensor]]:
         routed, own = self.source.views(flat), self.layout.views(local)
         for name, axes in self.chosen.items():
             on_device = [indices.to(flat.device) for indices in axes]

@@ -219,7 +219,7 @@ def _summarise_policy(recipe: Recipe, rows: Sequence[Mapping[str, Any]], release
         by_client = Counter(refusal["client"] for refusal in refused)
         numbers["refused_replies"] = {"count": len(refused), "by_client": dict(by_client.most_common())}
     if recipe.adversary.share > 0:
-        numbers["hostile_share"] = recipe.adversary.share
+        numbers["adversary_share"] = recipe.adversary.share
     privacy = build_privacy(recipe)
     if privacy is not None:
         # A refused reply was sent all the same. Simulated noise is the same in a repeated round, a fleet's is new.

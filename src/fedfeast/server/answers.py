@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from fedfeast.server.offer import NothingFits
-from fedfeast.server.states import State
+from fedfeast.server.progress import State
 from fedfeast.server.watched_run import WatchedRun
 
 

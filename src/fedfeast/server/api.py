@@ -25,11 +25,11 @@ from fedfeast.server.answers import (
     describe_run,
 )
 from fedfeast.server.collection import Collection
-from fedfeast.server.counters import CONTENT_TYPE, Counters, Labels, resident_bytes
+from fedfeast.server.counters import CONTENT_TYPE, Counters
 from fedfeast.server.guard import Guard
 from fedfeast.server.model_files import send_model
 from fedfeast.server.offer import DamagedBundle, Kind, NothingFits, Offer
-from fedfeast.server.page import add_page
+from fedfeast.server.page_files import add_page
 from fedfeast.server.predictions import Predictor, read_image
 from fedfeast.server.watched_run import WatchedRun
 from fedfeast.serving.choice import Limits
@@ -61,7 +61,7 @@ WORKERS = 4
 
 def build_app(collection: Collection, token: str | None = None) -> FastAPI:
     """Return the application; it watches its runs while it is up."""
-    counters = Counters()
+    counters = Counters(collection.runs)
 
     @asynccontextmanager
     async def watch(app: FastAPI) -> AsyncIterator[None]:
@@ -82,7 +82,7 @@ def build_app(collection: Collection, token: str | None = None) -> FastAPI:
     app.add_exception_handler(DamagedBundle, _say_conflict)
     _add_runs(app, collection)
     _add_models(app, collection, shared=token is None)
-    _add_operation(app, collection, counters)
+    _add_operation(app, counters)
     add_page(app)
     return app
 
@@ -193,7 +193,7 @@ def _add_models(app: FastAPI, collection: Collection, shared: bool) -> None:
         return Prediction(id=id, classes=scores, milliseconds=milliseconds)
 
 
-def _add_operation(app: FastAPI, collection: Collection, counters: Counters) -> None:
+def _add_operation(app: FastAPI, counters: Counters) -> None:
     """Add what those who run the server look at."""
 
     @app.get("/healthz", tags=["operation"])
@@ -209,16 +209,7 @@ def _add_operation(app: FastAPI, collection: Collection, counters: Counters) -> 
     )
     async def metrics() -> Response:
         """Tell what was counted, for Prometheus."""
-        runs = collection.runs.values()
-        rounds: dict[Labels, float] = {(("run", run.name),): len(run.seen.rows) for run in runs}
-        variants: dict[Labels, float] = {(("run", run.name),): len(run.seen.variants) for run in runs}
-        gauges: dict[str, tuple[str, dict[Labels, float]]] = {
-            "fedfeast_run_finished_rounds": ("Finished rounds of a run.", rounds),
-            "fedfeast_run_variants": ("Networks on offer.", variants),
-        }
-        if (memory := resident_bytes()) is not None:
-            gauges["process_resident_memory_bytes"] = ("Resident memory size in bytes.", {(): memory})
-        return Response(counters.text(gauges), media_type=CONTENT_TYPE)
+        return Response(counters.text(), media_type=CONTENT_TYPE)
 
 
 def _find(collection: Collection, name: str | None) -> WatchedRun:

@@ -2,7 +2,6 @@
 
 import io
 import threading
-import time
 import warnings
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -14,9 +13,10 @@ from fedfeast.data.reading.image_files import decode_image
 from fedfeast.errors import InvalidInput
 from fedfeast.server.offer import NAMES, Offer
 from fedfeast.serving.onnx.session import Session
+from fedfeast.stopwatch import Repeats, time_calls
 
 KEPT_SESSIONS = 32
-TIMED_CALLS = 3  # the fastest counts: others on this machine only ever make it slower
+TIMED = Repeats(most=3)  # the fastest counts: others on this machine only ever make it slower
 SHOWN_CLASSES = 10
 
 
@@ -39,7 +39,7 @@ class Predictor:
         batch = image[None]
         with self._lock:
             logits = loaded.session(batch)[0]
-            milliseconds = min(_timed(loaded.session, batch) for _ in range(TIMED_CALLS))
+            milliseconds = min(time_calls(lambda: loaded.session(batch), TIMED))
         probabilities = torch.softmax(logits.double(), dim=0)
         best = probabilities.topk(min(SHOWN_CLASSES, len(probabilities)))
         names = [loaded.class_names[position] for position in best.indices.tolist()]
@@ -78,9 +78,3 @@ def read_image(content: bytes, channels: int, side: int) -> torch.Tensor:
         raise
     except Exception as error:
         raise InvalidInput("the image is damaged: send another file.") from error
-
-
-def _timed(session: Session, batch: torch.Tensor) -> float:
-    started = time.perf_counter()
-    session(batch)
-    return 1000 * (time.perf_counter() - started)

@@ -8,9 +8,8 @@ from fedfeast.errors import InvalidInput
 from fedfeast.evaluation.published import ANCHORS_MACS, TRAINING_RULES
 from fedfeast.presentation.budget_histogram import budget_histogram
 from fedfeast.runs import Run
-from fedfeast.server.history import RoundReader, Row
 from fedfeast.server.offer import Offer
-from fedfeast.server.states import SENTENCES, State, state_of
+from fedfeast.server.progress import SENTENCES, RoundReader, Row, State, state_of
 from fedfeast.serving.bundle_cache import BundleCache
 
 Signature = tuple[tuple[str, int], ...]

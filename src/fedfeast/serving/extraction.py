@@ -20,7 +20,7 @@ from fedfeast.runs import Run
 from fedfeast.serving.accuracy import measure_accuracy
 from fedfeast.serving.choice import Limits, MeasureLatency, choose_point
 from fedfeast.serving.elastic import least_possible, search_point
-from fedfeast.serving.families.registry import Family, family_of, state_dict_of
+from fedfeast.serving.families.registry import Family, family_of, state_dict_of, uncalibrated
 from fedfeast.serving.families.standalone import Model, fill
 from fedfeast.serving.support import TrainedSupport
 from fedfeast.version import VERSION
@@ -88,14 +88,7 @@ class Extractor:
 
     def uncalibrated(self, point: OperatingPoint) -> Model:
         """Return a point's network with made-up statistics: as fast as the real one, and no data are needed."""
-        deployed = self._deploy(self._best.flat, point)
-        scales = {name: shape for name, shape in deployed.layout.shapes.items() if name.endswith(".scale")}
-        made_up = {
-            name.removesuffix(".scale"): (torch.zeros(shape), torch.ones(shape)) for name, shape in scales.items()
-        }
-        channels = self.run.recipe.data.facts.channels
-        table = self._table(point, Normalisation((0.5,) * channels, (0.25,) * channels))
-        return fill(self.family.build(table), table, state_dict_of(deployed, made_up))
+        return uncalibrated(self._deploy(self._best.flat, point))
 
     @property
     def test(self) -> Examples:

@@ -1,7 +1,6 @@
 """Measured latency: how long one inference takes on this device, and the choice by it."""
 
 import statistics
-import time
 from collections.abc import Callable, Hashable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from fedfeast.serving.families.standalone import Model
 from fedfeast.serving.onnx.graph import build_onnx
 from fedfeast.serving.onnx.packages import import_onnxruntime
 from fedfeast.serving.onnx.session import DEFAULT_OPSET, Session
+from fedfeast.stopwatch import Repeats, time_calls
 
 WARM_UPS, REPEATS = 5, 30
 
@@ -34,24 +34,16 @@ class Latency:
 
 def measure_latency(model: Model, threads: int | None = None, repeats: int = REPEATS) -> Latency:
     """Return the median time of one image, uint8 pixels in, logits out."""
-    threads = threads or usable_cores()
-    session = Session(build_onnx(model, DEFAULT_OPSET, takes_pixels=True).SerializeToString(), threads)
-    image = torch.full((1, *model.image_shape), 128, dtype=torch.uint8)
-    times = time_calls(lambda: session(image), repeats)
-    version = str(import_onnxruntime().__version__)
+    times = time_served(model, threads, repeats)
+    threads, version = threads or usable_cores(), str(import_onnxruntime().__version__)
     return Latency(statistics.median(times), min(times), repeats, threads, processor_and_cores(), version)
 
 
-def time_calls(call: Callable[[], Any], repeats: int) -> list[float]:
-    """Return the milliseconds of each of so many calls, after some that do not count."""
-    for _ in range(WARM_UPS):
-        call()
-    times = []
-    for _ in range(repeats):
-        started = time.perf_counter()
-        call()
-        times.append(1000 * (time.perf_counter() - started))
-    return times
+def time_served(model: Model, threads: int | None = None, repeats: int = REPEATS) -> list[float]:
+    """Return the milliseconds of one image again and again, by onnxruntime on every usable core unless told."""
+    session = Session(build_onnx(model, DEFAULT_OPSET, takes_pixels=True).SerializeToString(), threads)
+    image = torch.full((1, *model.image_shape), 128, dtype=torch.uint8)
+    return time_calls(lambda: session(image), Repeats(repeats, warm_ups=WARM_UPS))
 
 
 class LatencyMeter:

@@ -2,9 +2,9 @@
 
 import resource
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -14,17 +14,21 @@ import torch
 
 from fedfeast.engines.devices import choose_device
 from fedfeast.errors import InvalidInput
-from fedfeast.federation import Method, OperatingPoint
-from fedfeast.machine import device_name
+from fedfeast.federation import Deployed, Method, OperatingPoint
+from fedfeast.machine import device_name, usable_cores
 from fedfeast.networks import Layout
+from fedfeast.networks.initialisation import draw_weights
 from fedfeast.networks.normalisation import ByStatistics, RecordingByBatch
 from fedfeast.randomness import named_generator
 from fedfeast.recipes.building import build_method
 from fedfeast.recipes.recipe import Recipe, resolve_recipe
+from fedfeast.serving.choice import spread_points
+from fedfeast.serving.families.registry import uncalibrated
+from fedfeast.serving.latency import time_served
+from fedfeast.serving.onnx.packages import import_onnxruntime
+from fedfeast.stopwatch import Repeats, time_calls, waiting_for
 
-WARM_UP = 3  # passes before the clock runs
-REPEATS = 15
-MOST_SECONDS = 4.0  # for one variant; at least three repeats
+EAGER = Repeats(most=15, least=3, most_seconds=4.0, warm_ups=3)  # of one variant
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,11 @@ def measure_device(
     num_variants: int = 5,
     on_variant: Callable[[Timing], None] = lambda timing: None,
 ) -> dict[str, Any]:
-    """Time variants of a recipe's space in eager torch; with a target latency, suggest a budget in MACs."""
+    """Time variants of a recipe's space as they are served; with a target latency, suggest a budget in MACs.
+
+    On a CPU they are timed as ``latency.measure_latency`` does it, so that a suggested budget and a choice by latency
+    agree; on a CUDA device, or without the [export] extra, in eager torch.
+    """
     if target_milliseconds is not None and not 0 < target_milliseconds < float("inf"):
         raise InvalidInput(f"--target-ms {target_milliseconds:g}: give a latency in milliseconds, above 0.")
     if num_variants < 2:
@@ -61,15 +69,19 @@ def measure_device(
         raise InvalidInput(f"--threads {threads}: give a number from 1 to 1024.")
     loaded = resolve_recipe(recipe, settings)
     device = choose_device(loaded.engine.device)
+    served = device.type == "cpu" and all(map(find_spec, ("onnx", "onnxruntime")))
     before = torch.get_num_threads()
+    used = (threads or usable_cores()) if served else (threads or loaded.engine.threads or before)
+    method, _ = build_method(loaded)
+    timings = []
     try:
-        torch.set_num_threads(threads or loaded.engine.threads or before)
-        method, _ = build_method(loaded)
-        timings = []
-        for point in _spread(method.operating_points(), num_variants):
-            timings.append(_time(method, point, loaded, device))
+        torch.set_num_threads(used)
+        for point in spread_points(method.operating_points(), num_variants):
+            deployed = _untrained(method, point)
+            times = time_served(uncalibrated(deployed), used) if served else _time_eager(deployed, loaded, device)
+            spread = (min(times), max(times))
+            timings.append(Timing(point.name, point.macs, point.parameters, median(times), spread, len(times)))
             on_variant(timings[-1])
-        used = torch.get_num_threads()
     finally:
         torch.set_num_threads(before)
     measured: dict[str, Any] = {
@@ -77,6 +89,7 @@ def measure_device(
         "method": loaded.method_name,
         "device": device_name(device.type),
         "threads": used,
+        "runtime": f"onnxruntime {import_onnxruntime().__version__}" if served else f"eager torch {torch.__version__}",
         "variants": [_describe(timing) for timing in timings],
         "peak_memory_megabytes": _peak_memory(device),
     }
@@ -104,41 +117,23 @@ def suggest_budget(timings: Sequence[Timing], served_macs: Sequence[int], target
     return {"target_milliseconds": target_milliseconds, "budget_macs": int(budget), "served_macs": largest}
 
 
-def _spread(points: Sequence[OperatingPoint], count: int) -> list[OperatingPoint]:
-    """Return a few points with the ends among them, evenly spaced by position."""
-    positions = sorted({round(place) for place in np.linspace(0, len(points) - 1, count)})
-    return [points[position] for position in positions]
+def _untrained(method: Method, point: OperatingPoint) -> Deployed:
+    """Return a point's network with weights as training starts from them: their values do not change the time."""
+    layout = Layout.of(method.network.shapes(point.architecture))
+    weights = draw_weights(layout, named_generator(0, "measure", point.name))
+    return Deployed(method.network, point.architecture, layout, weights, point.macs, point.parameters)
 
 
-def _time(method: Method, point: OperatingPoint, recipe: Recipe, device: torch.device) -> Timing:
-    facts, network = recipe.data.facts, method.network
-    layout = Layout.of(network.shapes(point.architecture))
-    generator = named_generator(0, "measure", point.name)
-    weights = torch.from_numpy(generator.normal(0.0, 0.02, layout.size).astype(np.float32)).to(device)
-    image = torch.from_numpy(generator.normal(size=(1, facts.channels, facts.side, facts.side)).astype(np.float32))
-    views, image = layout.views(weights), image.to(device)
+def _time_eager(deployed: Deployed, recipe: Recipe, device: torch.device) -> list[float]:
+    """Return the milliseconds of one image again and again, normalised by statistics that were measured before."""
+    facts, deployed = recipe.data.facts, replace(deployed, flat=deployed.flat.to(device))
+    image = named_generator(0, "measure").normal(size=(1, facts.channels, facts.side, facts.side))
+    on_device = torch.from_numpy(image).to(device, torch.float32)
     with torch.inference_mode():
-        # As served: one image, normalised by statistics that were measured before.
         recording = RecordingByBatch()
-        network.forward(views, image.repeat(2, 1, 1, 1), point.architecture, recording)
-        served = ByStatistics(recording.statistics(weights.dtype))
-        for _ in range(WARM_UP):
-            network.forward(views, image, point.architecture, served)
-        times: list[float] = []
-        while len(times) < 3 or (len(times) < REPEATS and sum(times) < MOST_SECONDS):
-            _wait_for(device)
-            started = time.perf_counter()
-            network.forward(views, image, point.architecture, served)
-            _wait_for(device)
-            times.append(time.perf_counter() - started)
-    milliseconds = [1e3 * one for one in times]
-    spread = (min(milliseconds), max(milliseconds))
-    return Timing(point.name, point.macs, point.parameters, median(milliseconds), spread, len(times))
-
-
-def _wait_for(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
+        deployed(on_device.repeat(2, 1, 1, 1), recording)
+        statistics = ByStatistics(recording.statistics(deployed.flat.dtype))
+        return time_calls(lambda: deployed(on_device, statistics), EAGER, waiting_for(device.type))
 
 
 def _peak_memory(device: torch.device) -> float:

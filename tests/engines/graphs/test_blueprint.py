@@ -1,5 +1,6 @@
 import pytest
 import torch
+from tiny import NETWORK, TORN_SPACE
 
 from fedfeast.engines.graphs.blueprint import (
     CHUNK,
@@ -10,29 +11,13 @@ from fedfeast.engines.graphs.blueprint import (
     passive_positions,
 )
 from fedfeast.engines.graphs.gradient_plan import plan_gradients, plan_whole_gradients
-from fedfeast.networks import Architecture, ElasticResNet, Layout, SearchSpace
+from fedfeast.networks import Architecture, ElasticResNet, Layout
 from fedfeast.routing import LeadingSlices, SliceMap
 
 CPU = torch.device("cpu")
 
 
-def network(divisor: int) -> ElasticResNet:
-    return ElasticResNet(
-        SearchSpace(
-            stem_channels=16,
-            stage_channels=(16, 24),
-            depths=(0, 1),
-            expansions=(0.25, 0.5),
-            widths=(0.5, 1.0),
-            stage_strides=(1, 2),
-            channel_divisor=divisor,
-            image_channels=1,
-            classes=5,
-        )
-    )
-
-
-WHOLE, TORN = network(8), network(2)
+WHOLE, TORN = NETWORK, ElasticResNet(TORN_SPACE)
 ARCHITECTURES = [WHOLE.space.smallest, WHOLE.space.largest, Architecture((1, 0), (0.25, 0.5), (1, 0, 1))]
 # Where chunks fit, they can be used; single positions always can.
 cases = pytest.mark.parametrize(("one", "chunk"), [(WHOLE, CHUNK), (WHOLE, 1), (TORN, 1)])

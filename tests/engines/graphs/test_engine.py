@@ -1,11 +1,13 @@
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tiny import SPACE, TINY, TORN_SPACE
 
 from fedfeast.data import Augmentation, Examples, Mixing, Normalisation, Preparation, ShardedExamples
 from fedfeast.engines import EagerEngine, GraphEngine, Precision
@@ -13,7 +15,7 @@ from fedfeast.engines.graphs.slots import Slot
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Assignment, Client, LocalSgd, RoundOrder
 from fedfeast.methods import Feast
-from fedfeast.networks import Architecture, ElasticResNet, SearchSpace
+from fedfeast.networks import Architecture, ElasticResNet
 from fedfeast.population import Shards
 from fedfeast.randomness import named_generator
 from fedfeast.recipes import load_recipe
@@ -26,7 +28,7 @@ RATE = 0.1
 CASES: dict[str, Mapping[str, Any]] = {
     rule: {"method.rule": rule} for rule in ("full", "global-min", "local-max", "min-max", "min-max-distilled")
 }
-CASES["fedavg"] = {"method.name": "fedavg", "method.max_macs": 1.2e6}
+CASES["fedavg"] = {"method.name": "fedavg", "method.max_macs": 4e5}
 
 
 @cache
@@ -37,7 +39,7 @@ def federation(case: str) -> Federation:
         "augmentation.mixing": "alternate",
         "engine.precision": "float64",
     }
-    return assemble(load_recipe("digits", {**augmented, **CASES[case]}))
+    return assemble(load_recipe("digits", {**TINY, **augmented, **CASES[case]}))
 
 
 def engines(built: Federation) -> tuple[EagerEngine, GraphEngine]:
@@ -129,18 +131,8 @@ def test_the_same_round_gives_the_same_bits() -> None:
 
 def tiny_parts(divisor: int, sizes: tuple[int, int]) -> tuple[Feast, ShardedExamples, Preparation, LocalSgd, int]:
     """A federation of three small variants and two clients, for kernels that an interpreter runs."""
-    space = SearchSpace(
-        stem_channels=8,
-        stage_channels=(8, 16) if divisor == 8 else (6, 10),
-        depths=(0, 1),
-        expansions=(0.25, 0.5),
-        widths=(0.5, 1.0),
-        stage_strides=(1, 2),
-        channel_divisor=divisor,
-        image_size=5,
-        image_channels=1,
-        classes=4,
-    )
+    whole = replace(SPACE, stem_channels=8, stage_channels=(8, 16))
+    space = replace(whole if divisor == 8 else TORN_SPACE, image_size=5, classes=4)
     network = ElasticResNet(space)
     middle, large = Architecture((0, 0), (0.25, 0.5), (0, 0, 1)), Architecture((1, 0), (0.5, 0.5), (1, 1, 1))
     cache = VariantCache.of([Variant.of(network, one) for one in (space.smallest, middle, large)])
@@ -209,5 +201,5 @@ def test_too_little_memory_for_one_client_is_said_in_a_sentence(monkeypatch: pyt
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(Slot, "step", failing)
-    with pytest.raises(InvalidInput, match=r"too small for one client with training.batch_size = 16: lower it"):
+    with pytest.raises(InvalidInput, match=r"too small for one client with training.batch_size = 32: lower it"):
         graphs.run_round(RoundOrder(built.initial_weights(), cohort(built, 4), 0, RATE))

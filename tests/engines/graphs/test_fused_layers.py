@@ -1,14 +1,16 @@
 import gc
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
+from tiny import SPACE, TORN_SPACE
 from torch import Tensor
 
 from fedfeast.engines.graphs.fused_layers import FusedLayers, is_fused
 from fedfeast.engines.graphs.gradient_plan import GradientPlan, plan_gradients
-from fedfeast.networks import ElasticResNet, SearchSpace
+from fedfeast.networks import ElasticResNet
 from fedfeast.networks.normalisation import by_batch
 from fedfeast.randomness import named_generator
 
@@ -17,20 +19,8 @@ LOW = torch.bfloat16 if DEVICE.type == "cuda" else torch.float16  # Triton's int
 
 
 def network(channels: int, divisor: int, stem_stride: int, strides: tuple[int, int]) -> ElasticResNet:
-    return ElasticResNet(
-        SearchSpace(
-            stem_channels=16 if divisor == 8 else 6,
-            stage_channels=(16, 24) if divisor == 8 else (6, 10),
-            depths=(0, 1),
-            expansions=(0.25, 0.5),
-            widths=(0.5, 1.0),
-            stem_stride=stem_stride,
-            stage_strides=strides,
-            channel_divisor=divisor,
-            image_channels=channels,
-            classes=10,
-        )
-    )
+    space = SPACE if divisor == 8 else TORN_SPACE
+    return ElasticResNet(replace(space, stem_stride=stem_stride, stage_strides=strides, image_channels=channels))
 
 
 def drawn_weights(one: ElasticResNet) -> dict[str, Tensor]:

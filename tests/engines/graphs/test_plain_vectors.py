@@ -1,28 +1,18 @@
 import pytest
 import torch
+from tiny import TORN_SPACE
 
 from fedfeast.engines.eager import sgd_step_
 from fedfeast.engines.graphs.blueprint import active_positions, make_blueprint, passive_positions
 from fedfeast.engines.graphs.gradient_plan import plan_gradients
 from fedfeast.engines.graphs.plain_vectors import PlainVectors
 from fedfeast.federation import Accumulator, LocalSgd
-from fedfeast.networks import Architecture, ElasticResNet, SearchSpace
+from fedfeast.networks import Architecture, ElasticResNet
 from fedfeast.randomness import named_generator
 from fedfeast.routing import LeadingSlices
 
 CPU = torch.device("cpu")
-SPACE = SearchSpace(
-    stem_channels=12,
-    stage_channels=(12, 20),
-    depths=(0, 1),
-    expansions=(0.25, 0.5),
-    widths=(0.5, 1.0),
-    stage_strides=(1, 2),
-    channel_divisor=2,
-    image_channels=1,
-    classes=5,
-)
-NETWORK = ElasticResNet(SPACE)
+NETWORK = ElasticResNet(TORN_SPACE)
 PARTIAL = Architecture((1, 0), (0.5, 0.25), (0, 0, 1))
 SLICES = LeadingSlices.of(NETWORK.layout, NETWORK.shapes(PARTIAL))
 POSITIONS = SLICES.index().long()
@@ -88,7 +78,7 @@ def test_accumulating_is_the_accumulators() -> None:
 
 
 def test_what_only_decays_is_accumulated_by_a_factor() -> None:
-    envelope = LeadingSlices.of(NETWORK.layout, NETWORK.shapes(SPACE.largest))
+    envelope = LeadingSlices.of(NETWORK.layout, NETWORK.shapes(TORN_SPACE.largest))
     passive = passive_positions(envelope, ACTIVE, 1)
     source, answers, expected = drawn("source"), Accumulator(NETWORK.layout.size), Accumulator(NETWORK.layout.size)
     PlainVectors().accumulate(answers.totals, source, ACTIVE, 2.0, 1.0)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 import fedfeast
 
@@ -31,9 +31,18 @@ def scrolls_sideways(page: Page) -> bool:
     return wide
 
 
+def ready_pad(page: Page) -> Locator:
+    """Return the drawing pad when it listens, and when all that stands above it has its height."""
+    expect(page.locator("#chosen")).to_contain_text("This device gets the")
+    pad = page.locator("#drawing")
+    expect(pad).to_be_visible()
+    return pad
+
+
 def draw(page: Page, places: list[tuple[float, float]]) -> None:
-    page.locator("#drawing").scroll_into_view_if_needed()
-    box = page.locator("#drawing").bounding_box()
+    pad = ready_pad(page)
+    pad.scroll_into_view_if_needed()
+    box = pad.bounding_box()
     assert box is not None
     placed = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in places]
     page.mouse.move(*placed[0])
@@ -109,8 +118,7 @@ def test_a_drawn_digit_is_predicted_by_every_model(visitor: Any, address: str) -
 
 def test_the_keyboard_draws_too(visitor: Any, address: str) -> None:
     page = visitor.open(address)
-    pad = page.locator("#drawing")
-    expect(pad).to_be_visible()  # keys that are pressed before go nowhere
+    pad = ready_pad(page)
     pad.focus()
     pad.press(" ")
     for _ in range(9):
@@ -118,6 +126,41 @@ def test_the_keyboard_draws_too(visitor: Any, address: str) -> None:
     expect(page.locator("#answers tbody tr").nth(7).locator("td").nth(3)).to_contain_text("ms")
     pad.press("Delete")
     expect(page.locator("#answers tbody tr").nth(7).locator("td").nth(3)).to_have_text("–")  # noqa: RUF001
+
+
+def test_a_pad_that_is_seen_listens(visitor: Any, address: str) -> None:
+    page, held = visitor.open("about:blank"), []
+    page.route(
+        "**/api/variants*", lambda route: held.append(route)
+    )  # before the models are known, nothing can be drawn
+    page.goto(address)
+    while not held:
+        page.wait_for_timeout(10)
+    pad = page.locator("#drawing")
+    assert not pad.is_visible()
+    held[0].continue_()
+    expect(pad).to_be_visible()
+    pad.press(" ")  # at once, whatever else the page still waits for
+    expect(page.locator("#answers tbody tr").nth(7).locator("td").nth(3)).to_contain_text("ms")
+
+
+def test_an_answer_that_is_lost_is_asked_for_again(visitor: Any, address: str) -> None:
+    page = visitor.open(address, complaints_expected=True)  # browsers complain of every request that fails
+    asked: list[str] = []
+
+    def lose_the_third(route: Route) -> None:
+        asked.append(route.request.url)
+        if len(asked) == 3:
+            route.abort()
+        else:
+            route.continue_()
+
+    page.route("**/api/predict/*", lose_the_third)
+    ready_pad(page).press(" ")
+    expect(page.locator("#drop-problem")).to_have_text("The server does not answer; trying again.")
+    expect(page.locator("#answers tbody tr").nth(7).locator("td").nth(3)).to_contain_text("ms")
+    expect(page.locator("#drop-problem")).to_be_hidden()
+    page.context.close()
 
 
 def test_an_image_of_another_size_is_refused_and_can_be_scaled(visitor: Any, address: str, tmp_path: Path) -> None:

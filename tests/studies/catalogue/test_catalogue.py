@@ -1,13 +1,27 @@
-from collections.abc import Mapping
+"""Every study of the paper: what its table and plots say, on made-up outcomes."""
+
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedfeast.errors import InvalidInput
-from fedfeast.recipes import Recipe
+from fedfeast.evaluation import Curve, CurvePoint
+from fedfeast.planning import plan_recipe
+from fedfeast.recipes import Recipe, load_recipe
 from fedfeast.studies import STUDIES, StudyOptions, find_study
+from fedfeast.studies.catalogue.allocation import GAMMA
+from fedfeast.studies.catalogue.baselines import CURVES, DENSITY, EQUAL_COMPUTE, POPULATION, restrict
+from fedfeast.studies.catalogue.costs import COMMUNICATION, FOOTPRINT
+from fedfeast.studies.catalogue.rules import FEDERATED_NAS, NAS_ARMS, TRAINING_RULES
+from fedfeast.studies.catalogue.sensitivity import DIRICHLET_SENSITIVITY, ZIPF_SENSITIVITY
 from fedfeast.studies.protocol import refuse_disagreement
+from fedfeast.studies.results import Results
 from fedfeast.studies.study import Study
+from fedfeast.studies.tables import Table
+
+MakeUp = Callable[..., Results]
 
 
 def test_every_study_of_the_paper_is_there() -> None:
@@ -52,3 +66,212 @@ def test_an_unknown_name_is_answered_with_the_close_ones() -> None:
         find_study("zirichlet-sensitivity")
     with pytest.raises(InvalidInput, match=r"unknown study 'xyz': choose one of table1-population, "):
         find_study("xyz")
+
+
+def curve(**accuracies: float) -> Curve:
+    return Curve(tuple(CurvePoint(name, int(name[1:]), 1, one) for name, one in accuracies.items()))
+
+
+def columns_of(table: Table, row: int) -> dict[str, Any]:
+    return {column.heading: cell for column, cell in zip(table.columns, table.rows[row].cells, strict=True)}
+
+
+def test_table_1_sets_scores_and_margin_beside_the_papers(make_up: MakeUp) -> None:
+    results = make_up(POPULATION)
+    population, wins = POPULATION.conclude(results).tables
+    cells = columns_of(population, 0)
+    assert [cell.paper for cell in cells.values()] == [41.50, 35.78, 55.13, 67.74, 12.61]
+    scores = {name: cells[name].ours.mean for name in ("HeteroFL", "ScaleFL", "FIARSE", "FEAST")}
+    assert scores["FEAST"] == pytest.approx(results.of("feast")[0].score)
+    strongest = max(score for name, score in scores.items() if name != "FEAST")
+    assert cells["FEAST's margin"].ours.mean == pytest.approx(scores["FEAST"] - strongest)
+    assert "of 100" in wins.title
+    assert all(0 < cell.ours.mean <= 100 for cell in columns_of(wins, 0).values())
+    assert not wins.published
+    (plot,) = POPULATION.conclude(results).plots
+    assert [line.label for line in plot.lines] == ["HeteroFL", "ScaleFL", "FIARSE", "FEAST"]
+    assert len(plot.lines[-1].published) == 5
+
+
+def test_the_papers_other_data_sets_have_their_own_numbers(make_up: MakeUp) -> None:
+    population = POPULATION.conclude(make_up(POPULATION, "cinic10")).tables[0]
+    assert columns_of(population, 0)["FEAST"].paper == 80.96
+
+
+def test_figure_2_reads_the_curves(make_up: MakeUp) -> None:
+    (table,) = CURVES.conclude(make_up(CURVES)).tables
+    rows = {row.label: row.cells for row in table.rows}
+    smallest, largest, best, change = rows["FEAST"]
+    assert [cell.paper for cell in rows["FEAST"]] == [64.89, 71.06, 72.61, 6.17]
+    assert smallest.ours is not None
+    assert largest.ours is not None
+    assert change.ours is not None
+    assert best.ours == largest.ours
+    assert change.ours.mean == pytest.approx(largest.ours.mean - smallest.ours.mean)
+    assert rows["the baselines' least"][3].paper == 20.07
+    assert rows["the baselines' greatest"][3].paper == 44.03
+
+
+def test_baselines_get_the_rounds_that_feasts_compute_pays_for() -> None:
+    cheap = {"method.name": "fedavg"}  # stands for every baseline
+
+    def resolve(settings: Mapping[str, Any]) -> Recipe:
+        return load_recipe("digits", settings if settings["method.name"] == "feast" else cheap)
+
+    arms = {arm.name: arm for arm in EQUAL_COMPUTE.arms(resolve)}
+    feast, baseline = (plan_recipe("digits", settings)["compute"]["training_pmacs"] for settings in ({}, cheap))
+    assert arms["heterofl"].settings["training.rounds"] == round(60 * feast / baseline)
+    assert "training.rounds" not in arms["feast"].settings
+
+
+def test_equal_compute_leads_and_wins(make_up: MakeUp) -> None:
+    (table,) = EQUAL_COMPUTE.conclude(make_up(EQUAL_COMPUTE)).tables
+    rows = {row.label: row.cells for row in table.rows}
+    assert [cell.paper for cell in rows["HeteroFL"]] == [None, None, 44.44, 23.3, 100.0]
+    assert rows["FEAST"][2].paper == 67.74
+    assert rows["FEAST"][3].ours is None
+
+
+def test_density_keeps_the_largest_point_within_each_tiers_least_budget() -> None:
+    feast = curve(m10=0.5, m20=0.6, m30=0.7, m40=0.8, m50=0.9)
+    baseline = curve(m5=0.1, m25=0.2, m45=0.3)
+    budgets = np.array([12.0, 24.0, 31.0, 44.0, 60.0])
+    # Tiers begin at budgets of 12, 31 and 60: FEAST keeps 10, 30 and 50.
+    assert [point.macs for point in restrict(feast, baseline, budgets).points] == [10, 30, 50]
+    # A tier that serves nobody, and clients that the baseline leaves out, keep nothing.
+    assert [point.macs for point in restrict(feast, baseline, np.array([2.0, 12.0, 60.0])).points] == [10, 50]
+
+
+def test_density_in_numbers(make_up: MakeUp) -> None:
+    results = make_up(DENSITY)
+    (table,) = DENSITY.conclude(results).tables
+    for row, baseline in ((0, "heterofl"), (1, "scalefl")):
+        cells = columns_of(table, row)
+        feast, other = results.of("feast")[0], results.of(baseline)[0]
+        restricted = 100 * restrict(feast.curve, other.curve, feast.budgets_macs).population_score(feast.budgets_macs)
+        assert cells["FEAST, restricted (%)"].ours.mean == pytest.approx(restricted)
+        assert cells["full cache adds"].ours.mean == pytest.approx(feast.score - restricted)
+        kept = 100 * (restricted - other.score) / (feast.score - other.score)
+        assert cells["margin kept (%)"].ours.mean == pytest.approx(kept)
+    assert columns_of(table, 0)["full cache adds"].paper == 1.08
+    assert columns_of(table, 1)["margin kept (%)"].paper == 98.0
+
+
+def test_table_2_has_five_rules_at_five_anchors(make_up: MakeUp) -> None:
+    findings = TRAINING_RULES.conclude(make_up(TRAINING_RULES, seeds=(0, 1)))
+    (table,) = findings.tables
+    assert [column.heading for column in table.columns] == ["25M", "50M", "229M", "408M", "596M"]
+    assert len(table.rows) == 5
+    assert [cell.paper for cell in table.rows[-1].cells] == [64.89, 65.60, 71.82, 71.94, 71.06]
+    assert table.seeds == 2
+    assert all(len(line.published) == 5 for line in findings.plots[0].lines)
+
+
+def test_table_3_has_both_predecessors_with_and_without_budgets(make_up: MakeUp) -> None:
+    (table,) = FEDERATED_NAS.conclude(make_up(FEDERATED_NAS)).tables
+    rows = {row.label: [cell.paper for cell in row.cells] for row in table.rows}
+    assert rows["SuperFedNAS, unconstrained"] == [1.05, 1.01, 0.92, 2.32, 5.19]
+    assert rows["DeepFedNAS, constrained"] == [1.00, 1.09, 3.00, 10.86, 17.09]
+    assert rows["FEAST"][-1] == 71.06
+
+
+def test_only_constrained_transfers_have_the_allocation() -> None:
+    settings = {arm.name: arm.settings for arm in NAS_ARMS}
+    assert settings["superfednas, unconstrained"]["population.gamma"] == 0.0
+    assert settings["superfednas, unconstrained"]["method.constrained"] is False
+    assert "population.gamma" not in settings["deepfednas, constrained"]
+
+
+def test_digits_have_anchors_of_their_own_and_nothing_published(make_up: MakeUp) -> None:
+    (table,) = TRAINING_RULES.conclude(make_up(TRAINING_RULES, "digits")).tables
+    assert [column.heading for column in table.columns] == ["128.3k", "347.3k", "1.154M", "1.777M", "4.975M"]
+    assert not table.published
+
+
+def test_figure_1_sweeps_gamma(make_up: MakeUp) -> None:
+    results = make_up(GAMMA, seeds=(0, 1))
+    assert len(results.arms) == 5 + 3 * 2
+    findings = GAMMA.conclude(results)
+    largest, leads = findings.tables
+    rows = {row.label: row.cells for row in largest.rows}
+    assert [cell.paper for cell in rows["FEAST"]] == [58.96, 63.79, 65.76, 71.06, 74.83, 12.10]
+    assert [cell.paper for cell in rows["HeteroFL"]] == [None, None, None, None, None, 20.66]
+    assert rows["HeteroFL"][1].ours is None, "the baselines have gamma 0 and 1 alone"
+    first, last, gain = (rows["FEAST"][position].ours for position in (0, 3, 5))
+    assert first is not None
+    assert last is not None
+    assert gain is not None
+    assert gain.mean == pytest.approx(last.mean - first.mean)
+    assert [row.cells[0].paper for row in leads.rows] == [6.22, 2.41]
+    by_method, of_feast = findings.plots
+    assert [line.dashed for line in by_method.lines[:2]] == [False, True]
+    assert all(point.macs >= results.cached_macs[0] for line in by_method.lines for point in line.points)
+    assert of_feast.graded
+    assert len(of_feast.lines) == 5
+
+
+def test_communication_of_the_papers_federation(make_up: MakeUp) -> None:
+    (table,) = COMMUNICATION.conclude(make_up(COMMUNICATION)).tables
+    cells = table.rows[0].cells
+    assert [cell.paper for cell in cells] == [55.68, 8.17, 6.8, 43.8, 22.9, 111.0]
+    ours = [cell.ours.mean for cell in cells if cell.ours is not None]
+    assert ours == pytest.approx([55.68, 8.02, 6.94, 44.86, 22.94, 111.45], abs=0.01)
+
+
+def test_footprint_of_the_papers_federation(make_up: MakeUp) -> None:
+    (table,) = FOOTPRINT.conclude(make_up(FOOTPRINT)).tables
+    rows = {row.label: row.cells for row in table.rows}
+    feast = [cell.ours and round(cell.ours.mean, 2) for cell in rows["FEAST"]]
+    assert feast == [36.35, 11.78, 31.32, None]
+    assert [cell.paper for cell in rows["FEAST"]] == [35.60, 11.78, 31.01, None]
+    alone = rows["FEAST, largest variant alone"][3]
+    assert alone.ours is not None
+    assert alone.ours.mean == pytest.approx(1.60, abs=0.005)
+    assert alone.paper == 1.56
+    assert rows["ScaleFL"][3].paper == 2.04
+    assert (rows["the baselines' least"][0].paper, rows["the baselines' greatest"][0].paper) == (11.22, 11.27)
+
+
+def test_every_exponent_has_a_population_and_the_papers_is_one_of_them() -> None:
+    def resolve_with(recipe: str) -> Callable[[Mapping[str, Any]], Recipe]:
+        return lambda settings: load_recipe(recipe, settings)
+
+    arms = {arm.name: arm.settings for arm in ZIPF_SENSITIVITY.arms(resolve_with("cifar100-paper"))}
+    assert len(arms) == 8
+    assert arms["feast, s 0.8"]["population.exponent"] == 0.8
+    assert arms["feast, s 1.2"] == {"method.name": "feast"}
+    drawn = {arm.name: arm.settings for arm in ZIPF_SENSITIVITY.arms(resolve_with("digits"))}
+    assert drawn["feast, s 1.2"]["population.exponent"] == 1.2
+
+
+def test_zipf_at_the_anchors(make_up: MakeUp) -> None:
+    anchors, extremes = ZIPF_SENSITIVITY.conclude(make_up(ZIPF_SENSITIVITY)).tables
+    papers = {row.label: [cell.paper for cell in row.cells] for row in anchors.rows}
+    assert papers["FEAST, s 1.2"][:5] == [64.89, 65.60, 71.82, 71.94, 71.06]
+    assert papers["FEAST, s 0.8"] == [None] * 6
+    assert [cell.paper for cell in extremes.rows[0].cells] == [70.29, 74.54]
+    assert extremes.rows[0].cells[0].ours == extremes.rows[0].cells[1].ours, "made up without effect of s"
+
+
+def test_dirichlet_changes_and_wins(make_up: MakeUp) -> None:
+    results = make_up(DIRICHLET_SENSITIVITY)
+    findings = DIRICHLET_SENSITIVITY.conclude(results)
+    anchors, extremes, wins = findings.tables
+    assert len(anchors.rows) == 8
+    first, *_, last, change = anchors.rows[0].cells
+    assert change.ours is not None
+    assert first.ours is not None
+    assert last.ours is not None
+    assert change.ours.mean == pytest.approx(last.ours.mean - first.ours.mean)
+    assert [[cell.paper for cell in row.cells] for row in extremes.rows] == [[5.77, 7.37], [21.25, 23.25]]
+    (won,) = wins.rows[0].cells
+    better = sum(
+        feast.ours.mean > baseline.ours.mean  # type: ignore[union-attr]
+        for feasts, baselines in zip(anchors.rows[:4], anchors.rows[4:], strict=True)
+        for feast, baseline in zip(feasts.cells[:5], baselines.cells[:5], strict=True)
+    )
+    assert won.ours is not None
+    assert won.ours.mean == better
+    assert won.paper == 20.0
+    assert "of 20" in wins.title
+    assert [line.dashed for line in findings.plots[0].lines] == [False] * 4 + [True] * 4

@@ -8,6 +8,7 @@ const LIVE = new Set(["waiting", "training", "evaluating", "stopped"]);
 const MOST_TRIED = 8; // models that look at an image
 const MOST_DOTTED = 12; // models that the fleet's chart marks
 const SLIDER_STEPS = 600;
+const PREDICT_AGAIN_MS = 1000; // after an answer that was lost
 
 const UNITS = {
   macs: { name: "MACs", unit: "MACs", key: "macs", query: "max_macs", format: "macs", axis: "inference cost (MACs per example, log scale)" },
@@ -40,6 +41,7 @@ class Unreachable extends Error {
   }
 }
 const isExpected = (error) => error instanceof Refused || error instanceof Unreachable; // anything else is a mistake of ours
+const isPassing = (error) => error instanceof Unreachable || error.status === 408 || error.status === 503; // the same request may be answered soon
 
 let token = sessionStorage.getItem("fedfeast-token");
 
@@ -55,9 +57,10 @@ async function ask(path, options = {}) {
     throw new Refused(answer.status, await answer.json().catch(() => ({ detail: `the server answered ${answer.status}` })));
   }
 }
+const read = (answer) => answer.json().catch(() => { throw new Unreachable(); }); // it was cut off
 const get = async (name, query = {}) => {
   const given = Object.entries({ run: page.run, ...query }).filter(([, value]) => value !== null && value !== undefined);
-  return (await ask(`api/${name}?${new URLSearchParams(given)}`)).json();
+  return read(await ask(`api/${name}?${new URLSearchParams(given)}`));
 };
 
 let asking = null;
@@ -514,8 +517,9 @@ function tried() {
   return Array.from({ length: most }, (_, place) => all[Math.round((place * (all.length - 1)) / Math.max(1, most - 1))]);
 }
 
-let predicting = false, predictAgain = false;
+let predicting = false, predictAgain = false, predictLater = 0;
 async function predict() {
+  clearTimeout(predictLater);
   predictAgain = true;
   if (predicting) return;
   predicting = true;
@@ -532,18 +536,20 @@ async function predict() {
 async function predictOnce(rows) {
   if (!page.image) {
     rows.forEach((row) => showAnswer(row, null));
+    showProblem(null);
     return;
   }
   const body = page.image instanceof Blob ? page.image : await page.image.blob();
   try {
     for (const row of rows) {
       if (predictAgain) return; // the drawing has gone on
-      showAnswer(row, await (await ask(`api/predict/${row.dataset.id}`, { method: "POST", body })).json());
+      showAnswer(row, await read(await ask(`api/predict/${row.dataset.id}`, { method: "POST", body })));
       showProblem(null);
     }
   } catch (error) {
     if (!isExpected(error)) throw error;
     showProblem(error);
+    if (isPassing(error)) predictLater = setTimeout(predict, PREDICT_AGAIN_MS);
   }
 }
 

@@ -5,6 +5,7 @@ from importlib import resources
 from types import ModuleType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from fedfeast.errors import InvalidInput
@@ -12,6 +13,7 @@ from fedfeast.federation import Deployed
 from fedfeast.networks import ElasticResNet, ResNet
 from fedfeast.networks.normalisation import Statistics
 from fedfeast.serving.families import elastic_resnet, resnet
+from fedfeast.serving.families.standalone import Model, fill
 
 
 @dataclass(frozen=True)
@@ -71,3 +73,13 @@ def state_dict_of(deployed: Deployed, statistics: Statistics) -> dict[str, Tenso
     for name, (mean, variance) in statistics.items():
         tensors[f"{name}.running_mean"], tensors[f"{name}.running_var"] = mean, variance
     return {name: tensor.cpu().float().contiguous() for name, tensor in tensors.items()}
+
+
+def uncalibrated(deployed: Deployed) -> Model:
+    """Return a network with made-up statistics: as fast as the real one, and no data are needed."""
+    family = family_of(deployed.network)
+    table = family.describe(deployed.network, deployed.architecture)
+    table |= {"mean": [0.5] * table["image_channels"], "deviation": [0.25] * table["image_channels"]}
+    scales = {name: shape for name, shape in deployed.layout.shapes.items() if name.endswith(".scale")}
+    made_up = {name.removesuffix(".scale"): (torch.zeros(shape), torch.ones(shape)) for name, shape in scales.items()}
+    return fill(family.build(table), table, state_dict_of(deployed, made_up))

@@ -1,4 +1,4 @@
-"""ONNX files at work: the opsets that onnxruntime knows, sessions, and the check against torch."""
+"""ONNX files at work: sessions of onnxruntime, and the opsets that it knows."""
 
 from pathlib import Path
 

@@ -1,7 +1,10 @@
+"""Shapes that kernels walk over, and what they leave beside them."""
+
 import pytest
 import torch
 import torch.nn.functional as F
 
+from fedfeast.engines.graphs.kernels.features import empty_features, precision_of
 from fedfeast.engines.graphs.kernels.geometry import geometry_of
 
 
@@ -28,3 +31,17 @@ def test_tables_are_made_once() -> None:
     cpu = torch.device("cpu")
     assert geometry_of(2, 4, 4, 1, 3, cpu) is geometry_of(2, 4, 4, 1, 3, cpu)
     assert geometry_of(2, 4, 4, 1, 3, cpu) is not geometry_of(2, 4, 4, 2, 3, cpu)
+
+
+def test_features_are_channels_last_and_of_the_same_kind() -> None:
+    features = empty_features((2, 3, 4, 5), torch.zeros(1, dtype=torch.bfloat16))
+    assert features.shape == (2, 3, 4, 5)
+    assert features.dtype == torch.bfloat16
+    assert features.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_float32_is_multiplied_as_torch_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert precision_of(torch.empty(1)) == "ieee"
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    assert precision_of(torch.empty(1)) == "tf32"
+    assert precision_of(torch.empty(1, dtype=torch.bfloat16)) == "ieee"

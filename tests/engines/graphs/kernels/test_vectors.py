@@ -4,13 +4,14 @@ from functools import cache
 
 import pytest
 import torch
+from tiny import SPACE, TORN_SPACE
 
 from fedfeast.engines.graphs.blueprint import Blueprint, active_positions, chunk_of, make_blueprint
 from fedfeast.engines.graphs.gradient_plan import plan_gradients
 from fedfeast.engines.graphs.kernels.vectors import TritonVectors
 from fedfeast.engines.graphs.plain_vectors import PlainVectors
 from fedfeast.federation import Accumulator, LocalSgd
-from fedfeast.networks import Architecture, ElasticResNet, SearchSpace
+from fedfeast.networks import Architecture, ElasticResNet
 from fedfeast.randomness import named_generator
 from fedfeast.routing import LeadingSlices
 
@@ -22,20 +23,7 @@ chunks = pytest.mark.parametrize("chunk", [8, 1])
 
 @cache
 def network(chunk: int) -> ElasticResNet:
-    return ElasticResNet(
-        SearchSpace(
-            stem_channels=16 if chunk == 8 else 12,
-            stage_channels=(16, 32) if chunk == 8 else (12, 20),
-            depths=(0, 1),
-            expansions=(0.25, 0.5),
-            widths=(0.5, 1.0),
-            stage_strides=(1, 2),
-            channel_divisor=chunk if chunk == 8 else 2,
-            image_size=8,
-            image_channels=1,
-            classes=5,
-        )
-    )
+    return ElasticResNet(SPACE if chunk == 8 else TORN_SPACE)
 
 
 @cache

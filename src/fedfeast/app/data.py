@@ -1,0 +1,76 @@
+"""The commands under ``fedfeast data``: what is there, prepare it, fetch it."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedfeast.app.options import JsonOption
+from fedfeast.app.output import console_for, print_result
+
+data_app = typer.Typer(
+    name="data", help="List, prepare and fetch data sets.", no_args_is_help=True, pretty_exceptions_enable=False
+)
+
+NameArgument = Annotated[str, typer.Argument(help="cifar10, cifar100, cinic10, tinyimagenet, fashion-mnist.")]
+FolderOption = Annotated[
+    Path | None, typer.Option(help="The data folder; $FEDFEAST_DATA or ~/.fedfeast/data by default.")
+]
+
+
+@data_app.command("list")
+def list_command(folder: FolderOption = None, as_json: JsonOption = False) -> None:
+    """Show every data set: its size, whether it is here, and what it would need."""
+    from fedfeast.data import list_data
+    from fedfeast.presentation.tables import describe_data
+
+    rows = list_data(folder)
+    print_result(rows, describe_data(rows), as_json)
+
+
+@data_app.command()
+def prepare(  # noqa: PLR0913 - each argument is an option of the command
+    name: Annotated[str, typer.Argument(help="An official data set, or a new name for your own images.")],
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", help="Official files or archive; or a folder of CLASS/IMAGES or {train,test}/CLASS/IMAGES."
+        ),
+    ] = None,
+    size: Annotated[int | None, typer.Option(help="Crop and resize all images to SIZE x SIZE.")] = None,
+    test_share: Annotated[
+        float | None, typer.Option(help="The share of each class held out as the test set; 0.2 by default.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Decides which images are held out.")] = 0,
+    replace: Annotated[bool, typer.Option("--replace", help="Prepare again what is prepared already.")] = False,
+    folder: FolderOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Decode a data set once; recipes then say data.name = NAME."""
+    from fedfeast.app.progress import ShareProgress
+    from fedfeast.data import ImageOptions, prepare_data
+
+    options = ImageOptions(size, test_share, seed)
+    with ShareProgress(console_for(as_json)) as bar:
+        content = prepare_data(
+            name, source, folder, options, replace, lambda done, total: bar.show("decoding", done, total)
+        )
+    _present(content, as_json)
+
+
+@data_app.command()
+def fetch(name: NameArgument, folder: FolderOption = None, as_json: JsonOption = False) -> None:
+    """Download an official data set from its publisher, check it and prepare it; go on where a try broke off."""
+    from fedfeast.app.progress import ShareProgress
+    from fedfeast.data import fetch_data
+
+    with ShareProgress(console_for(as_json)) as bar:
+        content = fetch_data(name, folder, bar.show)
+    _present(content, as_json)
+
+
+def _present(content: dict[str, Any], as_json: bool) -> None:
+    examples = ", ".join(f"{count:,} {split}" for split, count in content["examples"].items())
+    image = f"{content['side']} x {content['side']} {'grey' if content['channels'] == 1 else 'colour'}"
+    line = f"{content['name']} is prepared: {content['classes']} classes, {image} images, {examples}."
+    print_result(content, [line, f"Use it with --set data.name={content['name']}"], as_json)

@@ -1,0 +1,212 @@
+"""The commands for what leaves the building: extract, export, verify, latency, serve."""
+
+import ipaddress
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedfeast.app.options import JsonOption, RunArgument, parse_numbers
+from fedfeast.app.output import console_for, print_result, print_warning, show
+from fedfeast.errors import InvalidInput
+
+MacsOption = Annotated[float | None, typer.Option(help="The device's budget in MACs per example.")]
+ParamsOption = Annotated[float | None, typer.Option(help="The most parameters the device holds.")]
+LatencyOption = Annotated[
+    float | None, typer.Option(help="The most milliseconds of one inference, measured here with onnxruntime.")
+]
+SearchOption = Annotated[bool, typer.Option("--search", help="Find a new network for this budget.")]
+
+
+def extract(
+    folder: RunArgument,
+    max_macs: MacsOption = None,
+    max_params: ParamsOption = None,
+    max_latency: LatencyOption = None,
+    search: SearchOption = False,
+    out: Annotated[
+        Path | None, typer.Option(help="The bundle's new folder; beside the run's files by default.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take the largest affordable network out of a trained run, as a folder that needs torch alone."""
+    from fedfeast.runs import Run
+    from fedfeast.serving.bundle import extract as extract_bundle
+    from fedfeast.serving.choice import Limits
+
+    run = Run.open(folder)
+    limits = Limits(max_macs, max_params, max_latency)
+    name = "-".join(str(limits).replace("and", "").split()) + ("-searched" if search else "")
+    bundle = out if out is not None else folder / "bundles" / name
+    with console_for(as_json).status("extracting"):
+        manifest = extract_bundle(run, bundle, limits, search)
+    _present(manifest, "bundle", bundle, as_json)
+
+
+def export(  # noqa: PLR0913 - each argument is an option of the command
+    folder: RunArgument,
+    out: Annotated[Path, typer.Option(help="A new file (.onnx, .pt2), or a new folder for a bundle or a ladder.")],
+    max_macs: MacsOption = None,
+    max_params: ParamsOption = None,
+    max_latency: LatencyOption = None,
+    search: SearchOption = False,
+    ladder: Annotated[int | None, typer.Option(help="So many networks, from the least to the largest served.")] = None,
+    budgets: Annotated[str | None, typer.Option(help="A network for each budget in MACs, e.g. 25e6,1e8.")] = None,
+    formats: Annotated[
+        list[str] | None, typer.Option("--format", help="onnx or pt2 (torch.export); may be repeated.")
+    ] = None,
+    int8: Annotated[bool, typer.Option("--int8", help="Quantise on the server-held examples; say what it costs.")] = (
+        False
+    ),
+    opset: Annotated[int | None, typer.Option(help="The ONNX opset; 17 by default.")] = None,
+    normalised: Annotated[
+        bool, typer.Option("--normalised", help="Take normalised float32 images instead of uint8 pixels.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write one network of a run, or a ladder of them, as ONNX or torch.export files that are checked against torch."""
+    from fedfeast.runs import Run
+    from fedfeast.serving.choice import Limits
+    from fedfeast.serving.exporting import ExportOptions
+    from fedfeast.serving.exporting import export as export_network
+    from fedfeast.serving.onnx.session import DEFAULT_OPSET
+
+    run = Run.open(folder)
+    wanted = _formats(formats, int8, out)
+    options = ExportOptions(wanted, opset if opset is not None else DEFAULT_OPSET, not normalised)
+    if ladder is None and budgets is None:
+        limits = Limits(max_macs, max_params, max_latency)
+        with console_for(as_json).status("exporting"):
+            manifest = export_network(run, out, limits, options, search)
+        _present(manifest, "file" if out.suffix in (".onnx", ".pt2") else "bundle", out, as_json)
+        return
+    single = (max_macs, max_params, max_latency, search or None)
+    if any(limit is not None for limit in single) or (ladder is not None and budgets is not None):
+        raise InvalidInput("--ladder, --budgets and a limit of one network exclude each other: give one of them.")
+    _export_ladder(
+        run, out, ladder if ladder is not None else parse_numbers("--budgets", budgets or ""), options, as_json
+    )
+
+
+def verify(
+    path: Annotated[Path, typer.Argument(help="A bundle, a ladder, or an exported file.")], as_json: JsonOption = False
+) -> None:
+    """Check every file against its hash and predict the stored samples again."""
+    from fedfeast.serving.verification import verify as verify_path
+
+    if not path.exists():
+        raise InvalidInput(f"{path} does not exist: give a bundle, a ladder or an exported file.")
+    with console_for(as_json).status("verifying"):
+        results = verify_path(path)
+    print_result(results, [_verified(result) for result in results], as_json)
+
+
+def latency(
+    folder: RunArgument,
+    threads: Annotated[int | None, typer.Option(min=1, help="Of onnxruntime; all cores by default.")] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Inferences of which the median counts.")] = 30,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure every served network's latency on this device and draw accuracy against it."""
+    from fedfeast.app.progress import CountedProgress
+    from fedfeast.presentation.pictures import draw_latency
+    from fedfeast.presentation.tables import latency_table
+    from fedfeast.serving.extraction import Extractor
+    from fedfeast.serving.latency import measure_run
+    from fedfeast.whole_files import write_json
+
+    extractor, picture = Extractor(folder), folder / "latency.png"
+    if any(extractor.recorded_accuracy(point) is None for point in extractor.points):
+        raise InvalidInput(f"{folder} has no measured curve of its best round: run fedfeast evaluate {folder}.")
+    with CountedProgress(console_for(as_json), "measuring", len(extractor.points)) as progress:
+        measured = measure_run(extractor, threads, repeats, lambda point: progress.advance(f"{point.name} MACs"))
+    write_json(folder / "latency.json", measured)
+    for file in (picture, picture.with_suffix(".svg")):
+        draw_latency(measured, file)
+    content = {**measured, "picture": str(picture)}
+    print_result(content, [latency_table(measured), f"picture  {picture}"], as_json)
+
+
+def serve(
+    folders: Annotated[list[Path], typer.Argument(help="One or several runs' folders; they may still be training.")],
+    host: Annotated[str, typer.Option(help="The address to listen on; others than this machine need 0.0.0.0.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8765,
+    token: Annotated[
+        str | None,
+        typer.Option(envvar="FEDFEAST_TOKEN", help="Models and API want it as a bearer token.", show_envvar=True),
+    ] = None,
+) -> None:
+    """Serve runs: a page with their curves, models for each budget, an HTTP API."""
+    from fedfeast.server.entry import serve as serve_runs
+
+    if token is None and not is_loopback(host):
+        print_warning(f"everyone who reaches {host} can fetch the models: --token keeps others out.")
+
+    def tell(address: str) -> None:
+        print(f"serving  {address}", flush=True)
+        show(console_for(True), "Ctrl-C ends it.")
+
+    serve_runs(folders, host, port, token, tell)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address is reached from this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _formats(formats: list[str] | None, int8: bool, out: Path) -> tuple[Any, ...]:
+    chosen = dict.fromkeys(formats or (["pt2"] if out.suffix == ".pt2" else ["onnx"]))
+    return (*chosen, "int8") if int8 and "int8" not in chosen else tuple(chosen)
+
+
+def _export_ladder(run: Any, out: Path, budgets: int | list[float], options: Any, as_json: bool) -> None:
+    from fedfeast.app.progress import CountedProgress
+    from fedfeast.presentation.tables import ladder_table
+    from fedfeast.serving.bundle import describe_bundle
+    from fedfeast.serving.ladder import export_ladder
+
+    total = budgets if isinstance(budgets, int) else len(budgets)
+    with CountedProgress(console_for(as_json), "exporting", total) as progress:
+        index = export_ladder(
+            run, out, budgets, options, lambda done, number, manifest: progress.advance(describe_bundle(manifest))
+        )
+    files = ", ".join(index["rungs"][0]["exports"])
+    lines = [f"files    {files} in each folder", f"ladder   {out}"]
+    print_result({"ladder": str(out), **index}, [ladder_table(index), *lines], as_json)
+
+
+def _present(manifest: Mapping[str, Any], kind: str, path: Path, as_json: bool) -> None:
+    from fedfeast.serving.bundle import UNTRAINED_WARNING, describe_bundle
+
+    if (manifest["untrained_share"] or 0) > UNTRAINED_WARNING:
+        untrained = f"{100 * manifest['untrained_share']:.1f} %"
+        print_warning(f"{untrained} of this network's weights were never trained by any client.")
+    served = describe_bundle(manifest)
+    if "latency" in manifest:
+        served += f", {manifest['latency']['median_ms']:.3g} ms on this device"
+    exported = [_exported(name, facts) for name, facts in manifest.get("exports", {}).items()]
+    print_result({kind: str(path), **manifest}, [served, *exported, f"{kind:<8} {path}"], as_json)
+
+
+def _exported(name: str, facts: Mapping[str, Any]) -> str:
+    if "accuracy_cost" in facts:
+        return f"{name} (costs {100 * facts['accuracy_cost']:.2f} points)"
+    return f"{name} (within {facts['largest_difference']:.0e} of torch)"
+
+
+def _verified(result: Mapping[str, Any]) -> str:
+    parts = [f"{result['files']} files match their hashes" if result["files"] > 1 else "the file matches its hash"]
+    for name, difference in result["largest_differences"].items():
+        if difference is None:
+            parts.append(f"{name} was not run, since onnxruntime is not installed")
+        else:
+            parts.append(f"{name} predicts all {result['samples']} samples as before (within {difference:.0e})")
+    if result["unlisted"]:
+        parts.append(f"not in the manifest: {', '.join(result['unlisted'])}")
+    return f"{result['path']}: {'; '.join(parts)}."

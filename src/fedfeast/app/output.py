@@ -1,0 +1,43 @@
+"""What commands say: results for people or as JSON, and what went wrong."""
+
+import json
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.markup import escape
+
+
+def console_for(as_json: bool, quiet: bool = False) -> Console:
+    """Return where people read: standard error when standard output carries JSON."""
+    return Console(stderr=as_json, quiet=quiet)
+
+
+def show(console: Console, *parts: RenderableType) -> None:
+    """Print parts one below the other; a string is a plain line that is never broken."""
+    for part in parts:
+        if isinstance(part, str):
+            console.print(part, highlight=False, markup=False, soft_wrap=True)
+        else:
+            console.print(part)
+
+
+def print_result(content: Any, parts: list[RenderableType], as_json: bool) -> None:
+    """Print a result on standard output: its content as JSON for programs, or its parts for people."""
+    if as_json:
+        print(json.dumps(content, indent=2))
+    else:
+        show(Console(), *parts)
+
+
+def print_error(error: Exception) -> None:
+    """Print an error as one sentence on standard error."""
+    _print_marked("[bold red]error:[/]", str(error))
+
+
+def print_warning(text: str) -> None:
+    """Print a warning on standard error."""
+    _print_marked("[yellow]warning:[/]", text)
+
+
+def _print_marked(mark: str, text: str) -> None:
+    Console(stderr=True).print(f"{mark} {escape(text)}", soft_wrap=True, highlight=False)

@@ -1,0 +1,27 @@
+"""A study in one call: planned, trained, concluded and reported."""
+
+from pathlib import Path
+
+from fedfeast.studies.catalogue import find_study
+from fedfeast.studies.options import StudyOptions
+from fedfeast.studies.report import write_study_report
+from fedfeast.studies.running import StudyObserver, StudyPlan, StudyResult, conclude_study, plan_study, train_study
+
+
+def study(
+    name: str,
+    out: Path | str | None = None,
+    options: StudyOptions | None = None,
+    observer: StudyObserver | None = None,
+) -> StudyResult:
+    """Run a study in a folder (studies/NAME by default), write its report and return its tables and curves."""
+    plan = plan_by_name(name, out, options or StudyOptions())
+    train_study(plan, observer)
+    result = conclude_study(plan)
+    write_study_report(result)
+    return result
+
+
+def plan_by_name(name: str, out: Path | str | None, options: StudyOptions) -> StudyPlan:
+    """Plan the study of this name in a folder, studies/NAME by default."""
+    return plan_study(find_study(name), Path("studies") / name if out is None else Path(out), options)

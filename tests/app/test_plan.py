@@ -1,0 +1,67 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+Command = Callable[..., CompletedProcess[str]]
+
+
+@pytest.mark.usefixtures("hurried")
+def test_plan_in_json_and_side_by_side(fedfeast: Command) -> None:
+    plan = json.loads(fedfeast("plan", "digits", "--json").stdout)
+    assert plan["supernet"]["parameters"] == 546_906
+    assert plan["time"]["seconds_per_round"] > 0
+    both = json.loads(fedfeast("plan", "digits", "--gamma", "0,1", "--json").stdout)["plans"]
+    assert [one["gamma"] for one in both] == [0.0, 1.0]
+    listed = json.loads(fedfeast("plan", "digits", "--set", "population.gamma=[0, 1]", "--json").stdout)["plans"]
+    assert [one["gamma"] for one in listed] == [0.0, 1.0]
+    shown = fedfeast("plan", "digits").stdout
+    assert "predicted time" in shown
+    assert "who is sent what" in shown
+
+
+def test_measure_for_people_and_programs(fedfeast: Command) -> None:
+    shown = fedfeast("measure", "--variants", "2", "--threads", "1")
+    assert shown.returncode == 0, shown.stderr
+    for part in ("digits, feast on", "128.3k", "peak memory", "add --target-ms"):
+        assert part in shown.stdout
+    content = json.loads(
+        fedfeast("measure", "--variants", "2", "--target-ms", "1e4", "--threads", "1", "--json").stdout
+    )
+    assert content["suggestion"]["target_milliseconds"] == 1e4
+
+
+def test_methods_for_people_and_programs(fedfeast: Command) -> None:
+    listed = json.loads(fedfeast("methods", "--recipe", "digits", "--json").stdout)
+    shown = fedfeast("methods", "--recipe", "digits").stdout
+    assert "operating points for digits" in shown
+    assert all(f"\n{method['name']}\n" in shown for method in listed)
+
+
+def test_search_writes_a_cache_and_its_picture(fedfeast: Command, tmp_path: Path) -> None:
+    words = ("search", "digits", "--targets", "2e5,1e6", "--out")
+    one, same = fedfeast(*words, tmp_path / "one.csv", "--json"), fedfeast(*words, tmp_path / "same.csv")
+    assert one.returncode == 0, one.stderr
+    assert json.loads(one.stdout)["variants"] == 2
+    assert (tmp_path / "one.csv").read_text() == (tmp_path / "same.csv").read_text()
+    assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
+    assert same.returncode == 0
+    assert f"cache              {tmp_path / 'same.csv'}\n" in same.stdout
+    assert "repeated targets   []\n" in same.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["plan", "digits", "--gamma", "1,many"], "population.gamma = 'many'"),
+        (["plan", "digits", "--set", "variants.cache=cifar100-56"], "not in the network's space"),
+        (["measure", "--variants", "0"], "--variants 0"),
+        (["methods", "--recipe", "digit"], "unknown recipe 'digit'"),
+        (["search", "digits", "--targets", "1e6,much", "--out", "/nowhere/x.csv"], "'1e6,much' is no list of numbers"),
+        (["search", "digits", "--targets", "10", "--out", "/nowhere/x.csv"], "128320"),
+    ],
+)
+def test_bad_input_is_one_sentence(words: list[str], sentence: str, refused: Callable[..., None]) -> None:
+    refused(sentence, *words)

@@ -1,0 +1,130 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+import fedfeast as package
+from fedfeast.app.stopping import command_line
+from fedfeast.app.studies import study_words
+from fedfeast.engines.ranks import Ranks
+from fedfeast.studies import StudyOptions
+
+Command = Callable[..., CompletedProcess[str]]
+# Of narrow networks: FIARSE alone serves 57 of them.
+SHORT = [
+    "training.clients_per_round=1",
+    "data.calibration_examples=20",
+    "data.validation_examples=20",
+    "resnet.stage_channels=[16, 16, 32, 32]",
+]
+OPTIONS = StudyOptions(rounds=1, settings=SHORT)
+WORDS = ["--rounds", "1", *(word for setting in SHORT for word in ("--set", setting))]
+
+
+@pytest.fixture(scope="module")
+def studies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("studies")
+    package.study("digits-all", folder / "digits", OPTIONS)
+    return folder
+
+
+def test_from_python_a_study_returns_tables_and_curves(studies: Path) -> None:
+    result = package.study("digits-all", studies / "digits", OPTIONS)
+    assert [table.name for table in result.findings.tables] == ["methods"]
+    assert result.findings.plots[0].lines[0].label == "FEAST"
+    assert (studies / "digits" / "report.html").is_file()
+    assert (studies / "digits" / "tables" / "methods.tex").is_file()
+    assert all("Below 80 %" in note for note in result.findings.notes)
+
+
+def test_tables_on_the_terminal_and_as_json(fedfeast: Command, studies: Path) -> None:
+    words = ("study", "digits-all", "--out", studies / "digits", *WORDS)
+    printed = fedfeast(*words).stdout
+    for part in ("finished before", "Every method on the handwritten digits", "FedAvg", "report.html"):
+        assert part in printed
+    content = json.loads(fedfeast(*words, "--json").stdout)
+    assert content["study"] == "digits-all"
+    assert len(content["runs"]) == len(content["tables"][0]["rows"])
+
+
+def test_a_study_that_trains_nothing(fedfeast: Command, tmp_path: Path) -> None:
+    printed = fedfeast("study", "communication", "--out", tmp_path / "study").stdout
+    assert "44.86" in printed
+    assert "43.80" in printed
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_list(fedfeast: Command) -> None:
+    shown = fedfeast("study", "list").stdout
+    assert "zipf-sensitivity" in shown
+    assert "trains nothing" in shown
+    names = [one["name"] for one in json.loads(fedfeast("study", "list", "--json").stdout)["studies"]]
+    assert len(names) == 13
+    assert "figure1-gamma" in names
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["table1"], "unknown study 'table1' (did you mean 'table1-population'?)"),
+        (["digits-al"], "did you mean 'digits-all'?"),
+        (["digits-all", "--dataset", "mnist"], "--dataset 'mnist' is unknown: choose one of cifar100, "),
+        (["digits-all", "--dataset", "cifar100"], "study digits-all runs on digits"),
+        (["digits-all", "--rounds", "0"], "--rounds 0: give at least 1"),
+        (["digits-all", "--seeds", "0,1,0"], "--seeds 0,1,0 repeats 0: give every seed once"),
+        (["digits-all", "--seeds", "zero"], "--seeds 'zero' is no list of seeds"),
+        (["digits-all", "--seeds", "-1"], "seed = -1"),
+        (["digits-all", "--set", "seed=3"], "use --seeds"),
+        (["digits-all", "--set", "training.round=3"], "did you mean 'training.rounds'?"),
+        (["figure1-gamma", "--set", "population.gamma=0.5"], "is what study figure1-gamma varies by itself"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    words: list[str], sentence: str, refused: Callable[..., None], tmp_path: Path
+) -> None:
+    refused(sentence, "study", *words, "--out", tmp_path / "study")
+    assert not any(tmp_path.iterdir())
+
+
+def test_another_study_in_the_folder_is_refused(refused: Callable[..., None], studies: Path) -> None:
+    sentence = "holds another study (study is 'digits-all' there and 'communication' here)"
+    refused(sentence, "study", "communication", "--out", studies / "digits")
+
+
+def test_another_run_in_the_folder_is_refused(fedfeast: Command, studies: Path) -> None:
+    run = next((studies / "runs").iterdir())
+    recipe = (run / "recipe.toml").read_text()
+    (run / "recipe.toml").write_text(recipe.replace("batch_size = 16", "batch_size = 8"))
+    try:
+        done = fedfeast("study", "digits-all", "--out", studies / "digits", *WORDS)
+    finally:
+        (run / "recipe.toml").write_text(recipe)
+    assert done.returncode == 2
+    assert "training.batch_size is 8 there and 16 here" in done.stderr
+
+
+def test_a_stop_says_where_and_how_to_go_on(fedfeast: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    words = ("study", "digits-all", "--out", tmp_path / "study", "--rounds", "2", *WORDS[2:], "--json")
+    monkeypatch.setattr("fedfeast.app.progress.StudyProgress.on_round", stop)
+    said = fedfeast(*words)
+    assert (said.returncode, said.stdout) == (130, "")
+    assert "Stopped in run 1 of" in said.stderr
+    assert "(FEAST, seed 0) after round 1; all of it is saved. Go on with:" in said.stderr
+    assert f"fedfeast study digits-all --out {tmp_path / 'study'} --rounds 2 --set training.clients" in said.stderr
+    monkeypatch.setattr("fedfeast.studies.running._claim", stop)
+    said = fedfeast(*words)
+    assert said.returncode == 130
+    assert said.stderr.startswith("Stopped in its preparation; all of it is saved. Go on with:")
+
+
+def test_the_way_on_is_the_command_that_was_given() -> None:
+    options = StudyOptions("digits", 3, (0, 1), ["a.b=c d"], Path("my runs"))
+    words = "study footprint --out 'my study' --runs 'my runs' --dataset digits --rounds 3 --seeds 0,1 --set 'a.b=c d'"
+    assert command_line(Ranks(), study_words("footprint", Path("my study"), options)) == f"fedfeast {words}"
+    plain = study_words("footprint", None, StudyOptions())
+    assert command_line(Ranks(0, 2, 2), plain) == "torchrun --nproc-per-node 2 -m fedfeast study footprint"

@@ -1,0 +1,55 @@
+"""The tiny search space and the tiny recipe that tests share: what is shown with them costs no more than it must."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedfeast.networks import ElasticResNet, SearchSpace
+from fedfeast.variants import read_cache
+
+SPACE = SearchSpace(
+    stem_channels=16,
+    stage_channels=(16, 24),
+    depths=(0, 1),
+    expansions=(0.25, 0.5),
+    widths=(0.5, 1.0),
+    stage_strides=(1, 2),
+    image_size=8,
+    image_channels=1,
+    classes=10,
+)
+NETWORK = ElasticResNet(SPACE)
+# Its slices begin and end anywhere, not in chunks of eight as those above.
+TORN_SPACE = replace(SPACE, stem_channels=6, stage_channels=(6, 10), channel_divisor=2)
+CACHE_FILE = Path(__file__).with_name("tiny.csv")
+CACHE = read_cache(str(CACHE_FILE), NETWORK)
+
+# Settings that make the digits recipe tiny: four variants of the space above, and clients that train a few steps.
+TINY: dict[str, Any] = {
+    "network.stem_channels": SPACE.stem_channels,
+    "network.stage_channels": list(SPACE.stage_channels),
+    "network.stage_strides": list(SPACE.stage_strides),
+    "network.depths": list(SPACE.depths),
+    "network.expansions": list(SPACE.expansions),
+    "network.widths": list(SPACE.widths),
+    "resnet.stage_channels": [16, 16, 24, 24],
+    "resnet.blocks": [1, 1, 1, 1],
+    "variants.cache": str(CACHE_FILE),
+    "population.least_macs": 115e3,
+    "population.greatest_macs": 1.2e6,
+    "population.cap_macs": 600e3,
+    "data.validation_examples": 100,
+    "data.calibration_examples": 60,
+    "training.batch_size": 32,
+    "engine.threads": 1,
+}
+
+
+def as_settings(settings: dict[str, Any]) -> list[str]:
+    """Return settings as text, section.key=value."""
+    return [f"{key}={value}" for key, value in settings.items()]
+
+
+def as_words(settings: dict[str, Any]) -> list[str]:
+    """Return settings as they stand on a command line."""
+    return [word for setting in as_settings(settings) for word in ("--set", setting)]
