@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from flwr.app import Context, Error, Message, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run as FlowerRun
 from flwr.supercore.task_identity import TaskIdentity
@@ -38,6 +39,7 @@ class LocalGrid(Grid):
 
     def __init__(self, nodes: dict[int, dict[str, Any]]) -> None:
         self.nodes = nodes
+        self.registered: dict[int, tuple[str, bytes]] = {}  # under which name and key
         self.pushed: list[Message] = []
         self.replies: dict[str, Message] = {}
         self.meddle: Callable[[Message, Message], Message | None] = lambda message, reply: reply
@@ -57,6 +59,10 @@ class LocalGrid(Grid):
 
     def get_node_ids(self) -> Iterable[int]:
         return list(self.nodes)
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        known = {node: self.registered.get(node, ("", b"")) for node in self.nodes}
+        return [NodeInfo(node_id=node, name=name, public_key=key) for node, (name, key) in known.items()]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         ids = []

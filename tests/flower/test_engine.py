@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from flwr.app import ArrayRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fedfeast.federation import Engine, Privacy, RoundOrder, spent_epsilon
 from fedfeast.flower import engine as engine_module
-from fedfeast.flower.engine import FleetClients
+from fedfeast.flower.engine import FleetClients, FleetEngine
 from fedfeast.flower.fleet import Fleet
 from fedfeast.flower.messages import from_json, to_json
 from fedfeast.flower.wire import to_array
@@ -23,6 +23,23 @@ from fedfeast.runs.assembly import Federation, assemble
 from .conftest import SMALL, LocalGrid, error_reply
 
 MakeFleet = Callable[..., Fleet]
+# What a client may say in any field.
+STRANGE: list[Any] = [
+    None,
+    True,
+    -1,
+    0,
+    inf,
+    10**300,
+    3.5,
+    "",
+    "x" * 10**4,
+    [],
+    {},
+    {"a": []},
+    {"a": [1, 2, 3]},
+    {"b": [1, inf]},
+]
 RULES = {f"a {rule}": [f"aggregation.rule={rule}"] for rule in ("clipped-mean", "trimmed-mean", "median")}
 CASES = {method: [f"method.name={method}"] for method in METHODS} | RULES
 CASES["fiarse"].append("method.num_points=3")
@@ -109,7 +126,7 @@ def test_a_spoiled_answer_is_refused_with_name_and_reason_and_the_round_goes_on(
         "tensor values is of float32 in place of float64",
         "above the bound of",
         "it claims 1000000 examples",
-        "losses or steps that cannot be",
+        "its report has losses.student",
         "it has no weights",
     ]
     for row, reason in zip(run.folder.metrics(), reasons, strict=True):
@@ -120,6 +137,68 @@ def test_a_spoiled_answer_is_refused_with_name_and_reason_and_the_round_goes_on(
         assert f"the reply of client client-000 was refused: {refused['reason']}" in caplog.text
     assert run.summary["refused_replies"] == {"count": 7, "by_client": {"client-000": 7}}
     assert bool(torch.isfinite(weights(run)).all())
+
+
+def test_no_first_round_moves_further_than_training_can(grid: LocalGrid, make_fleet: MakeFleet) -> None:
+    def leap(message: Message, reply: Message) -> Message:
+        if (message.metadata.message_type, message.metadata.dst_node_id) != ("train", 10):
+            return reply
+        values = torch.frombuffer(bytearray(reply.content.array_records["weights"]["values"].data), dtype=torch.float32)
+        far = ArrayRecord({"values": to_array(torch.full_like(values, 3e38))})
+        return Message(RecordDict({"report": reply.content["report"], "weights": far}), reply_to=message)
+
+    grid.meddle = leap
+    run = train(make_fleet(grid, "engine.precision=float32", "training.rounds=1"))
+    (row,) = run.folder.metrics()
+    assert row["answered"] == [1, 2]
+    assert "its change has norm" in row["refused"][0]["reason"]
+
+
+def test_a_thousand_answers_of_any_kind_end_in_refusals_alone(grid: LocalGrid, make_fleet: MakeFleet) -> None:
+    fleet = make_fleet(grid, "engine.precision=float32")
+    fleet.gather(0)
+    federation = Run.open(fleet.folder.path).federation
+    engine, draw = FleetClients(fleet).engine(federation), named_generator(0, "answers")
+    assert isinstance(engine, FleetEngine)
+    flat = federation.initial_weights()
+    (assignment, *_), _ = federation.method.plan_round({}, flat, federation.clients, 0, named_generator(0))
+    order = RoundOrder(flat, [assignment], 0, 0.1)
+    this = engine_module._Round(order, order.policy.aggregator(flat, 1, checked=True))
+    size = assignment.slice_map.payload
+    shapes: list[tuple[int, ...]] = [(), (0,), (-1, -1), (size,), (size, 1), (1,) * 12, (2**62, 4), (size + 1,)]
+    for number in range(1000):
+        report: Any = {"num_examples": 1, "num_steps": 1, "losses": {"student": [1.0, 1]}}
+        report[str(draw.choice([*report, "more"]))] = STRANGE[int(draw.integers(len(STRANGE)))]
+        data = bytes(int(draw.choice([0, 4, 4 * size, 4 * size + 1])))
+        kind = str(draw.choice(["float32", "float64", "bool", "object", ""]))
+        array = Array(kind, shapes[int(draw.integers(len(shapes)))], "fedfeast.raw", data)
+        name = str(draw.choice(["values", "other", ""]))
+        records = {"report": to_json(report) if number % 7 else ConfigRecord({"json": b"x"})}
+        reply = Message(RecordDict({**records, "weights": ArrayRecord({name: array})}), reply_to=grid.pushed[0])
+        engine._take(assignment, reply, this)
+    assert len(this.aggregator.refusals) + len(this.failed) + len(this.answered) >= 900
+    assert bool(torch.isfinite(this.aggregator.answers.merged_with(flat)).all())
+
+
+def test_a_client_that_claims_many_examples_weighs_no_more_than_twice_the_usual(
+    grid: LocalGrid, make_fleet: MakeFleet
+) -> None:
+    def boast(message: Message, reply: Message) -> Message:
+        if (message.metadata.message_type, message.metadata.dst_node_id) != ("query", 10):
+            return reply
+        content = from_json(reply.content, "introduction") | {"num_examples": 10**8}
+        return Message(RecordDict({"introduction": to_json(content)}), reply_to=message)
+
+    grid.meddle = boast
+    fleet = make_fleet(grid, "aggregation.rule=clipped-mean")
+    fleet.gather(0)
+    federation = FleetClients(fleet).available(Run.open(fleet.folder.path).federation, 0)
+    planned, _ = federation.method.plan_round(
+        {}, federation.initial_weights(), federation.clients, 0, named_generator(0)
+    )
+    assert planned[0].weight == 10**8
+    weights = sorted(one.weight for one in federation.update_policy().weighed(planned))
+    assert weights[-1] == 2 * weights[1]
 
 
 def test_private_updates_are_made_on_the_node_and_every_one_asked_for_counts(

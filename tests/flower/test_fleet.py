@@ -1,16 +1,41 @@
 import logging
 from collections.abc import Callable
+from math import inf
+from typing import Any
 
 import pytest
-from flwr.app import Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedfeast.flower import fleet as fleet_module
 from fedfeast.flower.fleet import Fleet
 from fedfeast.flower.messages import from_json, to_json
+from fedfeast.flower.transport import PendingMessage
+from fedfeast.randomness import named_generator
+from fedfeast.runs.roster import read_roster
 
 from .conftest import LocalGrid, error_reply
 
 MakeFleet = Callable[..., Fleet]
+# What a client may say in any field.
+STRANGE: list[Any] = [
+    None,
+    True,
+    -1,
+    0,
+    1e400,
+    -inf,
+    10**300,
+    3.5,
+    "",
+    " ",
+    "a\nb",
+    "x" * 10**4,
+    [],
+    {},
+    [[]],
+    {"a": []},
+    "0",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +96,10 @@ def test_a_restarted_node_may_have_another_number(grid: LocalGrid, make_fleet: M
         ({"name": "bad", "data": "json:dumps"}, "bad is refused: it has no budget"),
         ({"partition-id": 1, "name": "bad", "budget-macs": 10}, "bad is refused: its budget of 10 MACs is below"),
         ({"name": "bad", "budget-macs": 1e6}, "bad is refused: it has no data"),
-        ({"partition-id": 1, "name": "bad", "recipe": "cifar100-paper"}, "bad is refused: its network is another one"),
+        (
+            {"partition-id": 1, "name": "bad", "recipe": "cifar100-paper"},
+            "bad is refused: the server's network is not that of its own recipe",
+        ),
         ({}, "node 20 is refused: it has no name"),
     ],
 )
@@ -92,11 +120,19 @@ def test_who_cannot_take_part_is_refused_and_the_others_go_on(
     [
         ({"version": "0.0.9"}, "client-001 is refused: it has fedfeast 0.0.9 and the server 0.1.0"),
         ({"held_classes": [10]}, "client-001 is refused: it holds classes beyond the 10"),
-        ({"budget_macs": float("inf")}, "client-001 is refused: its budget is inf"),
-        ({"num_examples": 0}, "client-001 is refused: it has no examples"),
-        ({"num_examples": None}, "node 11 is refused: its introduction is unreadable"),
-        ({"num_examples": float("inf")}, "node 11 is refused: its introduction is unreadable"),
-        ({"name": "a\nb"}, "a b is refused: its name is no line"),
+        ({"held_classes": list(range(100_001))}, "client-001 is refused: its introduction has held_classes"),
+        ({"budget_macs": float("inf")}, "client-001 is refused: its introduction has budget_macs = inf"),
+        ({"num_examples": 0}, "client-001 is refused: its introduction has num_examples = 0"),
+        ({"num_examples": None}, "client-001 is refused: its introduction has num_examples = None"),
+        ({"num_examples": 10**4000}, "client-001 is refused: its introduction has num_examples = 1000"),
+        ({"num_examples": 200_000}, "it declares 200000 examples, more than fleet.most_examples = 100000"),
+        ({"name": "a\nb"}, "a b is refused: its introduction has name"),
+        ({"name": "   "}, "is refused: its introduction has name"),
+        ({"name": " client-000 "}, "is refused: its introduction has name"),
+        ({"name": "x" * 101}, "is refused: its introduction has name"),
+        ({"name": ["client-000"]}, "is refused: its introduction has name"),
+        ({"more": 1}, "client-001 is refused: its introduction has more = 1"),
+        ({"version": {"a": 1}}, "client-001 is refused: it has fedfeast {'a': 1} and the server"),
         ({"problem": "it\nbroke"}, "client-001 is refused: it broke"),
     ],
 )
@@ -110,8 +146,10 @@ def test_an_introduction_that_cannot_be_is_refused(
         return Message(RecordDict({"introduction": to_json(content)}), reply_to=message)
 
     grid.meddle = lie
-    assert make_fleet(grid, "fleet.least_clients=2").gather(0) == {0, 1}
+    fleet = make_fleet(grid, "fleet.least_clients=2", "fleet.most_examples=100000")
+    assert fleet.gather(0) == {0, 1}
     assert reason in caplog.text
+    assert read_roster(fleet.folder.path / "clients.csv") == fleet.roster
 
 
 def test_classes_are_told_where_the_method_asks(grid: LocalGrid, make_fleet: MakeFleet) -> None:
@@ -146,3 +184,53 @@ def test_a_node_that_fails_to_introduce_itself_is_named(
     grid.meddle = lambda message, reply: error_reply(message) if message.metadata.dst_node_id == 10 else reply
     assert make_fleet(grid, "fleet.least_clients=2").gather(0) == {0, 1}
     assert "node 10 did not say who it is: error 2: out of memory" in caplog.text
+
+
+def test_a_name_belongs_to_the_key_it_was_registered_with(
+    grid: LocalGrid, make_fleet: MakeFleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    grid.registered = {10 + index: (f"client-00{index}", b"key %d" % index) for index in range(3)}
+    fleet = make_fleet(grid, "fleet.least_clients=3")
+    assert fleet.gather(0) == {0, 1, 2}
+    grid.nodes[20] = {**grid.nodes[11], "name": "client-000"}  # another's name, under a registration of its own
+    grid.registered[20] = ("garden", b"key 20")
+    grid.nodes[21] = {**grid.nodes[11], "name": "client-000"}  # let in without a name
+    assert fleet.gather(1) == {0, 1, 2}
+    assert "client-000 is refused: it is registered as garden: start it with that name" in caplog.text
+    assert "client-000 is refused: the name belongs to a node with another key" in caplog.text
+    assert fleet.node_of(fleet.roster.clients[0]) == 10
+    # The binding is the run's, not the process's: a server that starts again keeps it.
+    again = make_fleet(grid, "fleet.least_clients=3")
+    del grid.nodes[10]
+    grid.nodes[22] = {"partition-id": 0, "num-partitions": 3}
+    again._look_round(2)
+    again._admit()
+    assert "client-000" not in again._present()
+
+
+def test_a_thousand_introductions_of_any_kind_end_in_refusals_alone(
+    grid: LocalGrid, make_fleet: MakeFleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet, draw = make_fleet(grid, "fleet.least_clients=3"), named_generator(0, "introductions")
+    fleet.gather(0)
+    honest = {
+        "name": "mallory",
+        "budget_macs": 2e6,
+        "num_examples": 5,
+        "held_classes": [],
+        "space": fleet.terms.space,
+        "version": fleet.terms.version,
+    }
+    before = fleet.roster
+    for number in range(1000):
+        content: Any = dict(honest)
+        for _ in range(int(draw.integers(1, 4))):
+            content[str(draw.choice([*honest, "more"]))] = STRANGE[int(draw.integers(len(STRANGE)))]
+        record = to_json(content) if number % 10 else ConfigRecord({"json": "[" * number})
+        reply = Message(RecordDict({"introduction": record}), reply_to=grid.pushed[0])
+        fleet.hear(PendingMessage(f"m{number}", 1000 + number, "query", 0, inf), reply)
+    fleet._admit()
+    joined = [client for client in fleet.roster.clients if client not in before.clients]
+    assert all(client.name.strip() and 1 <= client.num_examples <= 10**9 for client in joined)
+    assert read_roster(fleet.folder.path / "clients.csv") == fleet.roster
+    assert len(fleet._refused) > 900

@@ -4,14 +4,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from flwr.app import Context, Message, RecordDict
 
 from fedfeast.data import Normalisation
 from fedfeast.errors import InvalidInput
+from fedfeast.federation import Client
 from fedfeast.flower import client
 from fedfeast.flower.messages import from_json, to_json
 from fedfeast.flower.node import read_node, require_consent
 from fedfeast.flower.terms import Terms
+from fedfeast.flower.wire import pack_assignment, pack_slice
+from fedfeast.randomness import named_generator
 from fedfeast.recipes import load_recipe
 from fedfeast.recipes.building import build_method
 from fedfeast.runs.assembly import assemble
@@ -75,7 +79,7 @@ def test_a_node_may_insist_on_its_own_recipe(tmp_path: Path) -> None:
     own = tmp_path / "own.toml"
     own.write_text(load_recipe("digits", PRIVATE).to_toml())
     consents(PRIVATE, {"recipe": str(own)})
-    with pytest.raises(InvalidInput, match="without privacy, and it insists on a privacy.clip_norm of at most 1"):
+    with pytest.raises(InvalidInput, match=r"without privacy, and it insists on a privacy.clip_norm of at most 1"):
         consents({}, {"recipe": str(own)})
 
 
@@ -84,8 +88,16 @@ def test_a_node_may_insist_on_its_own_recipe(tmp_path: Path) -> None:
     [
         (PRIVATE, {}, None),
         (PRIVATE, {"most-clip-norm": 1.0, "least-noise-multiplier": 1.5}, None),
-        ({}, {"least-noise-multiplier": 1}, "without privacy, and it insists on a privacy.noise_multiplier of at least 1"),
-        (PRIVATE, {"least-noise-multiplier": 2}, "noise_multiplier = 1.5, and it insists on a privacy.noise_multiplier"),
+        (
+            {},
+            {"least-noise-multiplier": 1},
+            "without privacy, and it insists on a privacy.noise_multiplier of at least 1",
+        ),
+        (
+            PRIVATE,
+            {"least-noise-multiplier": 2},
+            "noise_multiplier = 1.5, and it insists on a privacy.noise_multiplier",
+        ),
         (PRIVATE, {"most-clip-norm": 0.5}, "clip_norm = 1 and .* it insists on a privacy.clip_norm of at most 0.5"),
         (PRIVATE, {"most-clip-norm": "much"}, "its most-clip-norm is 'much': give a positive number"),
         (PRIVATE, {"least-noise-multiplier": float("nan")}, "its least-noise-multiplier is nan"),
@@ -122,3 +134,44 @@ def test_an_order_that_cannot_be_read_is_a_problem_not_a_crash() -> None:
 
 def test_the_app_answers_both_questions() -> None:
     assert client.build_client_app() is not None
+
+
+def order_of(flat_value: float, *settings: str) -> RecordDict:
+    """What a server sends to the first client of the digits: every weight of one value."""
+    recipe = load_recipe("digits", ["population.num_clients=3", *settings])
+    method, _ = build_method(recipe)
+    flat = torch.full((method.network.layout.size,), flat_value)
+    (assignment,), _ = method.plan_round(
+        {}, torch.zeros_like(flat), [Client(0, "client-000", 2e6, 5)], 0, named_generator(0)
+    )
+    part, arrays = pack_assignment(assignment)
+    return RecordDict(
+        {
+            "terms": to_json(terms_of(*settings).to_json()),
+            "order": to_json({"round_index": 0, "learning_rate": 0.1, "assignment": part}),
+            "assignment": arrays,
+            "weights": pack_slice(assignment.slice_map, assignment.slice_map.gather(flat), torch.float32),
+        }
+    )
+
+
+PRIVATELY = ("privacy.clip_norm=1", "privacy.noise_multiplier=1")
+
+
+@pytest.mark.parametrize("settings", [(), PRIVATELY])
+@pytest.mark.parametrize(
+    ("value", "problem"), [(float("nan"), "received weights are not finite"), (3e37, "training diverged")]
+)
+def test_what_is_not_finite_is_neither_trained_nor_sent(settings: tuple[str, ...], value: float, problem: str) -> None:
+    message = Message(order_of(value, *settings), 5, "train")
+    reply = client.train(message, Context(1, 5, {"partition-id": 0}, RecordDict(), {}))
+    assert problem in from_json(reply.content, "report")["problem"]
+    assert not reply.content.array_records
+
+
+def test_a_greedy_server_gets_nothing_from_a_node_that_insists() -> None:
+    message = Message(order_of(0.01), 5, "train")
+    context = Context(1, 5, {"partition-id": 0, "least-noise-multiplier": 1.0}, RecordDict(), {})
+    reply = client.train(message, context)
+    assert "without privacy, and it insists" in from_json(reply.content, "report")["problem"]
+    assert not reply.content.array_records

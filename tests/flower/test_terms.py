@@ -78,7 +78,10 @@ def test_terms_of_another_kind_are_unreadable(changes: dict[str, object], compla
 
 def test_no_path_of_the_servers_recipe_is_opened_here(tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text("secret")
-    named = (f'[variants]\ncache = "{tmp_path}/mine.csv"', f'[population]\nsource = "file"\nfile = "{tmp_path}/mine.csv"')
+    named = (
+        f'[variants]\ncache = "{tmp_path}/mine.csv"',
+        f'[population]\nsource = "file"\nfile = "{tmp_path}/mine.csv"',
+    )
     for section in named:
         terms = read_terms(told(recipe=f'name = "a"\n[data]\nname = "digits"\n{section}\n'))
         with pytest.raises(InvalidInput, match="names a file that the terms do not bring"), terms.opened():

@@ -11,7 +11,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedfeast.data import Normalisation
-from fedfeast.federation import LocalSgd, Aggregation, RoundOrder, UpdatePolicy
+from fedfeast.federation import Aggregation, LocalSgd, RoundOrder, UpdatePolicy
 from fedfeast.flower.engine import FleetEngine, Reach
 from fedfeast.flower.fleet import Fleet
 from fedfeast.flower.terms import Terms

@@ -74,7 +74,7 @@ def read_terms(records: RecordDict) -> Terms:
     content = TermsMessage.read(from_json(records, "terms", MOST_TERMS_BYTES), "terms")
     return Terms(
         recipe=content.recipe,
-        files=dict(content.files),
+        files={str(key): text for key, text in content.files.items()},
         facts=DatasetFacts(**content.facts.model_dump()),
         class_names=tuple(content.class_names),
         normalisation=Normalisation(tuple(content.normalisation.mean), tuple(content.normalisation.deviation)),

@@ -1,10 +1,22 @@
+from dataclasses import replace
+
 """What is done with updates before they are merged, and who lies."""
 
 import pytest
 import torch
 
+from fedfeast.engines.eager import sgd_step_
 from fedfeast.errors import InvalidInput
-from fedfeast.federation import Adversary, Aggregation, Assignment, Client, Privacy, UpdatePolicy, choose_adversaries
+from fedfeast.federation import (
+    Adversary,
+    Aggregation,
+    Assignment,
+    Client,
+    LocalSgd,
+    Privacy,
+    UpdatePolicy,
+    choose_adversaries,
+)
 from fedfeast.networks import Layout
 from fedfeast.randomness import named_generator
 from fedfeast.routing import LeadingSlices
@@ -53,3 +65,31 @@ def test_a_share_of_those_who_take_part_is_drawn_by_name() -> None:
 def test_a_share_of_nobody_is_an_error() -> None:
     with pytest.raises(InvalidInput, match=r"adversary.share = 0.01 of 3 clients"):
         choose_adversaries([1, 2, 3], 0.01, named_generator(0))
+
+
+def weights_of(options: Aggregation, *weights: float) -> list[float]:
+    planned = [replace(assignment(index), weight=weight) for index, weight in enumerate(weights)]
+    return [one.weight for one in UpdatePolicy(options).weighed(planned)]
+
+
+def test_what_an_answer_weighs_can_be_capped_or_made_alike() -> None:
+    assert weights_of(Aggregation(), 1, 5, 1000) == [1, 5, 1000]
+    assert weights_of(Aggregation("clipped-mean", weight_cap=2.0), 1, 5, 1000) == [1, 5, 10]
+    assert weights_of(Aggregation(weigh="alike"), 1, 5, 1000) == [1, 1, 1]
+    assert weights_of(Aggregation(weight_cap=2.0)) == []
+    with pytest.raises(InvalidInput, match=r"aggregation.weight_cap = 0.5: give a number of at least 1"):
+        Aggregation(weight_cap=0.5)
+
+
+def test_a_change_that_is_not_finite_is_never_made_private() -> None:
+    with pytest.raises(InvalidInput, match="not finite"):
+        UpdatePolicy(privacy=Privacy(1.0, 1.0)).reply(assignment(0), 0, SENT, TRAINED * torch.nan)
+
+
+def test_no_training_leads_further_than_its_steps() -> None:
+    sgd, weights = LocalSgd(weight_decay=0.1, clip_norm=2.0), torch.tensor([3.0, 4.0])
+    moved = weights.clone()
+    for _ in range(7):
+        sgd_step_(moved, torch.tensor([30.0, -40.0]), sgd, 0.5)
+    farthest = sgd.farthest(0.5, 7, 5.0)
+    assert float((moved - weights).norm()) <= farthest <= 20
