@@ -175,6 +175,7 @@ class AdversarySection(Section):
 
     share: float = Field(0.0, ge=0, lt=1)  # of the clients that take part
     enlargement: float = Field(10.0, gt=0)
+    claimed_multiple: float = Field(1.0, ge=1)  # of the examples they have: what they say they have
 
 
 class PrivacySection(Section):

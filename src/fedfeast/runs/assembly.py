@@ -87,7 +87,7 @@ class Federation:
         if recipe.adversary.share > 0:
             generator = named_generator(recipe.seed, "hostile")  # the section's first name: another would draw others
             liars = choose_adversaries(self.participants, recipe.adversary.share, generator)
-            adversary = Adversary(liars, recipe.adversary.enlargement)
+            adversary = Adversary(liars, recipe.adversary.enlargement, recipe.adversary.claimed_multiple)
         return UpdatePolicy(
             Aggregation(**recipe.aggregation.model_dump()), build_privacy(recipe), adversary, recipe.seed
         )

@@ -1,6 +1,6 @@
-from dataclasses import replace
-
 """What is done with updates before they are merged, and who lies."""
+
+from dataclasses import replace
 
 import pytest
 import torch
@@ -77,6 +77,8 @@ def test_what_an_answer_weighs_can_be_capped_or_made_alike() -> None:
     assert weights_of(Aggregation("clipped-mean", weight_cap=2.0), 1, 5, 1000) == [1, 5, 10]
     assert weights_of(Aggregation(weigh="alike"), 1, 5, 1000) == [1, 1, 1]
     assert weights_of(Aggregation(weight_cap=2.0)) == []
+    boasting = UpdatePolicy(Aggregation(weight_cap=3.0), adversary=Adversary(frozenset({1}), claimed_multiple=100.0))
+    assert [one.weight for one in boasting.weighed([assignment(0), assignment(1), assignment(2)])] == [1.0, 3.0, 1.0]
     with pytest.raises(InvalidInput, match=r"aggregation.weight_cap = 0.5: give a number of at least 1"):
         Aggregation(weight_cap=0.5)
 

@@ -15,6 +15,7 @@ class Adversary:
 
     clients: frozenset[int]  # indices
     enlargement: float = 10.0
+    claimed_multiple: float = 1.0  # of the examples they have: what they say they have
 
     def attack(self, sent: Tensor, returned: Tensor) -> Tensor:
         """Return what an adversary sends in place of what it trained."""

@@ -34,14 +34,19 @@ class UpdatePolicy:
 
     def weighed(self, assignments: Sequence[Assignment]) -> list[Assignment]:
         """Return a whole cohort's assignments with what their answers may weigh."""
-        options = self.aggregation
+        options, weights = self.aggregation, [self._claimed(one) for one in assignments]
         if options.weigh == "alike":
-            return [replace(one, weight=1.0) for one in assignments]
-        if options.weight_cap is None or not assignments:
-            return list(assignments)
-        # Choice: how many examples a client has is its own word; the median of a cohort is nobody's alone.
-        most = options.weight_cap * median(one.weight for one in assignments)
-        return [replace(one, weight=min(one.weight, most)) for one in assignments]
+            weights = [1.0] * len(weights)
+        elif options.weight_cap is not None and weights:
+            # Choice: how many examples a client has is its own word; the median of a cohort is nobody's alone.
+            most = options.weight_cap * median(weights)
+            weights = [min(weight, most) for weight in weights]
+        return [replace(one, weight=weight) for one, weight in zip(assignments, weights, strict=True)]
+
+    def _claimed(self, assignment: Assignment) -> float:
+        """Return what a client's answer weighs by its own word."""
+        lies = self.adversary is not None and assignment.client.index in self.adversary.clients
+        return assignment.weight * self.adversary.claimed_multiple if lies and self.adversary else assignment.weight
 
     def reply(self, assignment: Assignment, round_index: int, sent: Tensor, returned: Tensor) -> Tensor:
         """Return what a simulated client sends back, given what it trained."""
