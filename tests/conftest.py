@@ -23,12 +23,12 @@ LONGEST = (
     "flower/test_engine.py",
     "engines/graphs/kernels/test_compiling.py",
     "integration/test_wheel.py",
-    "app/test_data_commands.py",
-    "app/test_cli.py",
+    "app/test_data.py",
+    "app/test_train.py",
     "engines/graphs/test_engine.py",
     "integration/test_fleet_simulation.py",
     "contract/test_method_contract.py",
-    "app/test_study_command.py",
+    "app/test_studies.py",
     "presentation/test_report.py",
     "studies/catalogue/test_catalogue.py",
     "engines/graphs/kernels/test_products.py",
@@ -43,4 +43,5 @@ LONGEST = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that take longest, so that no process waits for another at the end."""
     places = {HERE / name: place for place, name in enumerate(LONGEST)}
+    assert all(path.is_file() for path in places), "a file of LONGEST has another name"
     items.sort(key=lambda item: places.get(item.path, len(places)))
