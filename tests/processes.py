@@ -7,18 +7,15 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-<<<<<<< HEAD
-from fedfeast import runs  # noqa: F401 - imported once, in the process that the others are forked from
-=======
->>>>>>> wt-tests
 from fedfeast.app.cli import main
 
 # What commands import when they need it: once, in the process that the others are forked from.
 PRELOADED = (
     "sklearn.datasets",
     "matplotlib.backends.backend_agg",
-    "fedfeast.app.train_command",
-    "fedfeast.app.study_command",
+    "fedfeast.app.stopping",
+    "fedfeast.runs",
+    "fedfeast.studies",
     "fedfeast.presentation.tables",
     "fedfeast.presentation.pictures",
 )
