@@ -7,11 +7,20 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-from fedfeast import runs  # noqa: F401 - imported once, in the process that the others are forked from
 from fedfeast.app.cli import main
 
+# What commands import when they need it: once, in the process that the others are forked from.
+PRELOADED = (
+    "sklearn.datasets",
+    "matplotlib.backends.backend_agg",
+    "fedfeast.app.stopping",
+    "fedfeast.runs",
+    "fedfeast.studies",
+    "fedfeast.presentation.tables",
+    "fedfeast.presentation.pictures",
+)
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload([__name__])
+FORKS.set_forkserver_preload([__name__, *PRELOADED])
 
 
 def start(words: Sequence[str], log: Path, variables: Mapping[str, str] | None = None) -> ForkServerProcess:

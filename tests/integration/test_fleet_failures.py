@@ -109,6 +109,7 @@ def test_a_fleet_goes_on_through_failures(tmp_path: Path) -> None:
         stage.wait_for_log("poor is refused: its budget of 10 MACs is below the smallest network's")
         stage.wait_for_log("c has joined")
         assert "unknown" not in {row["name"] for row in first.folder.clients()}
+        list(together.map(fleet.stop, ("poor", "unknown")))  # asked again at every start, they would only cost time
 
         # The server app is killed: the next start goes on after the last finished round, here with another deadline.
         os.kill(stage.server_app(), signal.SIGKILL)

@@ -47,3 +47,6 @@ def test_charts_are_inside_the_page_and_files_beside_it(tmp_path: Path) -> None:
     assert all(file.is_file() for file in pictures.files)
     titled = ["<!-- Heading -->" in (tmp_path / "pictures" / f"{name}.svg").read_text() for name in ("one", "two")]
     assert titled == [False, True], "a file that is handed on says what it shows"
+    again = pictures.add("Heading", "one", [chart], "another run of that name")
+    assert again["charts"][0]["id"] == "chart-one-2-0"
+    assert [file.name for file in pictures.files[-2:]] == ["one-2.svg", "one-2.png"]

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from importlib import resources
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,8 @@ class Pictures:
     ) -> dict[str, Any]:
         """Draw charts in both formats; return what the page shows of them, with links to the files if wanted."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        numbered = (f"{name}-{number}" for number in count(2))  # runs in different places may have one name
+        name = next(one for one in chain([name], numbered) if self.folder / f"{one}.svg" not in self.files)
         files = [self.folder / f"{name}{suffix}" for suffix in (".svg", ".png")]
         for file in files:  # one that is handed on by a link says what it shows
             draw_charts(charts, file, heading if linked else "")
