@@ -162,7 +162,9 @@ class LocalFleet:
             if not key.exists():
                 make_node_key(key.parent, name)
                 if register:
-                    self.flwr("supernode", "register", f"{key}.pub", CONNECTION, "--name", name)
+                    # A registered name is the only one that a node may then call itself.
+                    named = ["--name", str(config["name"])] if "name" in config else []
+                    self.flwr("supernode", "register", f"{key}.pub", CONNECTION, *named)
             words += ["--root-certificates", str(self._credentials.authority)]
             words += ["--auth-supernode-private-key", str(key)]
         self.start(name, words)
