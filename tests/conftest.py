@@ -1,10 +1,13 @@
-"""What all tests share: kernels that run where there is no GPU, and the order in which files begin."""
+"""What all tests share: kernels without a GPU, a place of their own to remember trusted code, the order of files."""
 
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
+
+from fedfeast.own_code import _Permissions
 
 # Where there is no GPU, kernels run through Triton's interpreter, chosen here because any test may import Triton.
 if not torch.cuda.is_available():
@@ -45,3 +48,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {HERE / name: place for place, name in enumerate(LONGEST)}
     assert all(path.is_file() for path in places), "a file of LONGEST has another name"
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def memory_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test, nor a process that one starts, writes to the home folder."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("FEDFEAST_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+
+
+@pytest.fixture
+def new_process(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Forgets what this process has trusted, as the next one would not know it."""
+    return lambda: monkeypatch.setattr("fedfeast.own_code._PERMISSIONS", _Permissions())
+
+
+@pytest.fixture
+def another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_process: Callable[[], None]) -> None:
+    """A machine that has not trusted anything yet."""
+    monkeypatch.setenv("FEDFEAST_HOME", str(tmp_path / "another-home"))
+    new_process()

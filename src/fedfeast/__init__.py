@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from fedfeast.data import list_data as list_data
     from fedfeast.data import prepare_data as prepare_data
     from fedfeast.errors import InvalidInput as InvalidInput
+    from fedfeast.own_code import trust as trust
     from fedfeast.planning import plan_recipe, search_recipe
     from fedfeast.presentation.pictures import draw_curves as draw_curves
     from fedfeast.presentation.report import write_report
@@ -64,6 +65,7 @@ _PUBLIC = {
     "study": ("fedfeast.studies.entry", "study"),
     "serve": ("fedfeast.server.entry", "serve"),
     "train": ("fedfeast.runs", "train"),
+    "trust": ("fedfeast.own_code", "trust"),
     "verify": ("fedfeast.serving.verification", "verify"),
 }
 __all__ = list(_PUBLIC)

@@ -1,5 +1,6 @@
 """What a node says of itself and how it trains."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from fedfeast.flower.messages import from_json, to_json
 from fedfeast.flower.node import read_node, require_consent
 from fedfeast.flower.terms import Terms
 from fedfeast.flower.wire import pack_assignment, pack_slice
+from fedfeast.own_code import remember, trust
 from fedfeast.randomness import named_generator
 from fedfeast.recipes import load_recipe
 from fedfeast.recipes.building import build_method
@@ -57,6 +59,64 @@ def test_a_node_with_data_of_its_own(tmp_path: Path) -> None:
 def test_what_is_missing_is_said(config: dict[str, Any], complaint: str) -> None:
     with pytest.raises(InvalidInput, match=complaint):
         read_node(terms_of(), config)
+
+
+OWN_METHOD = """
+from dataclasses import dataclass
+from fedfeast.methods import FedAvg
+open(__file__ + ".ran", "w").close()
+
+@dataclass(frozen=True)
+class Mine(FedAvg):
+    \"\"\"FedAvg by another name.\"\"\"
+"""
+
+
+def test_code_that_the_terms_name_runs_where_the_node_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_process: Callable[[], None]
+) -> None:
+    server, kitchen = tmp_path / "server", tmp_path / "kitchen"
+    for folder in (server, kitchen):
+        folder.mkdir()
+        (folder / "mine.py").write_text(OWN_METHOD)
+    (kitchen / "mine.py").write_text(OWN_METHOD + "    own: bool = True\n")
+    monkeypatch.chdir(server)
+    terms = terms_of("method.name=mine.py:Mine")
+    (server / "mine.py.ran").unlink()
+    monkeypatch.chdir(kitchen)
+    new_process()
+    data = tmp_path / "data.py"
+    data.write_text("import numpy as np\ndef shots():\n    return np.zeros((5, 1, 8, 8), np.uint8), np.full(5, 7)\n")
+    config: dict[str, Any] = {"name": "kitchen", "budget-macs": 3e6, "data": f"{data}:shots"}
+    content = RecordDict({"terms": to_json(terms.to_json())})
+    for other in ({}, {"method": "mine.py:Other"}, {"method": str(kitchen / "mine.py:Mine")}):
+        problem = str(ask(content, {**config, **other})["problem"])
+        assert problem == (
+            "the server's terms name code to run, method.name = 'mine.py:Mine', which this node does not allow: "
+            'have that file there, read it, and add method="mine.py:Mine" to --node-config.'
+        )
+    trust("mine.py:Mine")  # what the node's machine itself has run is no consent
+    assert "problem" in ask(content, config)
+    new_process()
+    assert not list(tmp_path.rglob("*.ran"))
+    answer = ask(content, {**config, "method": "mine.py:Mine"})
+    assert "problem" not in answer
+    assert (kitchen / "mine.py.ran").exists()
+    assert not (server / "mine.py.ran").exists()
+    assert read_node(terms_of(), {**config, "method": "mine.py:Mine"}).name == "kitchen"  # allowed, not asked for
+
+
+@pytest.mark.usefixtures("another_machine")
+def test_a_simulated_client_runs_what_its_machine_trains(tmp_path: Path, new_process: Callable[[], None]) -> None:
+    (tmp_path / "mine.py").write_text(OWN_METHOD)
+    terms, simulated = terms_of(f"method.name={tmp_path / 'mine.py'}:Mine"), {"partition-id": 0, "num-partitions": 3}
+    new_process()
+    with pytest.raises(InvalidInput, match="recipe of the server names code to run"):
+        read_node(terms, simulated)
+    trust(f"{tmp_path / 'mine.py'}:Mine")
+    remember([f"{tmp_path / 'mine.py'}:Mine"])
+    new_process()
+    assert read_node(terms, simulated).name == "client-000"
 
 
 def test_a_partition_needs_a_population() -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,23 @@ def test_a_fleet_run_is_saved_every_round_and_has_the_fleets_clients() -> None:
 def test_a_fleet_run_is_not_trained_without_its_fleet(grid: LocalGrid, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="no client has joined yet"):
         Run.create(fleet_recipe(load_recipe("digits")), tmp_path / "run").train()
+
+
+def test_a_recipe_file_that_names_code_needs_trust(
+    grid: LocalGrid, tmp_path: Path, another_machine: None, new_process: Callable[[], None]
+) -> None:
+    (tmp_path / "mine.py").write_text("from fedfeast.methods import FedAvg as Mine\n")
+    method = f"method.name={tmp_path / 'mine.py'}:Mine"
+    recipe, out = tmp_path / "mine.toml", str(tmp_path / "run")
+    recipe.write_text(load_recipe("digits", [*SMALL, method]).to_toml())
+    new_process()
+    with pytest.raises(InvalidInput, match=rf"recipe {recipe} names code to run"):
+        main(grid, configure(recipe=str(recipe), out=out))
+    assert not (tmp_path / "run").exists()
+    main(grid, configure(recipe=str(recipe), out=out, trust="true"))
+    new_process()
+    assert Run.open(out).recipe.method_name.endswith("mine.py:Mine")
+    main(grid, configure(recipe="digits", settings="; ".join([*SMALL, method]), out=str(tmp_path / "named")))
 
 
 def test_a_wrong_setting_is_said(grid: LocalGrid) -> None:

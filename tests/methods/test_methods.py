@@ -1,5 +1,7 @@
 """Methods by name, and those that need few words: one pass a step, the points of a cache, FedAvg."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -10,6 +12,7 @@ from fedfeast.methods import METHODS, Feast, FedAvg, find_method
 from fedfeast.methods.one_pass import OnePassMethod
 from fedfeast.methods.served_variants import cached_points
 from fedfeast.networks import ElasticResNet, Level, SearchSpace
+from fedfeast.own_code import trust, trusting
 from fedfeast.randomness import named_generator
 from fedfeast.recipes import load_recipe
 from fedfeast.recipes.building import build_method
@@ -19,6 +22,7 @@ from fedfeast.variants import read_cache
 
 def test_methods_are_found_by_name_module_and_file() -> None:
     assert all(find_method(name) is method for name, method in METHODS.items())
+    trust("fedfeast.methods.feast:Feast")
     assert find_method("fedfeast.methods.feast:Feast") is Feast
 
 
@@ -35,8 +39,14 @@ def test_methods_are_found_by_name_module_and_file() -> None:
     ],
 )
 def test_unknown_names_are_refused(name: str, message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
+    with trusting(), pytest.raises(InvalidInput, match=message):
         find_method(name)
+
+
+def test_code_from_elsewhere_is_not_imported(tmp_path: Path) -> None:
+    (tmp_path / "theirs.py").write_text("raise AssertionError('imported')\n")
+    with pytest.raises(InvalidInput, match=r"method\.name = .*theirs\.py was not trusted on this machine before"):
+        find_method(f"{tmp_path / 'theirs.py'}:Theirs")
 
 
 def test_one_point_per_variant() -> None:

@@ -212,3 +212,14 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path: Path) -> None:
     again = prepare_own(tmp_path / "data", 3)
     with pytest.raises(InvalidInput, match=r"data 'mine' have changed since the run in .*run began"):
         RunFolder.create(folder.path, again, threads=1, device="cpu")
+
+
+def test_a_folder_from_elsewhere_runs_no_code(tmp_path: Path) -> None:
+    run, theirs = tmp_path / "run", tmp_path / "theirs.py"
+    RunFolder.create(run, RECIPE, threads=1, device="cpu")
+    theirs.write_text("raise AssertionError('imported')\n")
+    text = (run / "recipe.toml").read_text()
+    (run / "recipe.toml").write_text(text.replace('name = "feast"', f'name = "{theirs}:Theirs"'))
+    for open_it in (RunFolder.open(run).recipe, RunFolder.open(run).how_to_go_on, lambda: RunFolder(run).holds(RECIPE)):
+        with pytest.raises(InvalidInput, match=r"recipe\.toml names code to run, .* was not trusted"):
+            open_it()

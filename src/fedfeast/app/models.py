@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedfeast.app.options import JsonOption, RunArgument, parse_numbers
+from fedfeast.app.options import JsonOption, RunArgument, TrustOption, parse_numbers
 from fedfeast.app.output import console_for, print_result, print_warning, show
 from fedfeast.errors import InvalidInput
 
@@ -19,7 +19,7 @@ LatencyOption = Annotated[
 SearchOption = Annotated[bool, typer.Option("--search", help="Find a new network for this budget.")]
 
 
-def extract(
+def extract(  # noqa: PLR0913 - each argument is an option of the command
     folder: RunArgument,
     max_macs: MacsOption = None,
     max_params: ParamsOption = None,
@@ -28,6 +28,7 @@ def extract(
     out: Annotated[
         Path | None, typer.Option(help="The bundle's new folder; beside the run's files by default.")
     ] = None,
+    trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Take the largest affordable network out of a trained run, as a folder that needs torch alone."""
@@ -63,6 +64,7 @@ def export(  # noqa: PLR0913 - each argument is an option of the command
     normalised: Annotated[
         bool, typer.Option("--normalised", help="Take normalised float32 images instead of uint8 pixels.")
     ] = False,
+    trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write one network of a run, or a ladder of them, as ONNX or torch.export files that are checked against torch."""
@@ -106,6 +108,7 @@ def latency(
     folder: RunArgument,
     threads: Annotated[int | None, typer.Option(min=1, help="Of onnxruntime; all cores by default.")] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Inferences of which the median counts.")] = 30,
+    trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Measure every served network's latency on this device and draw accuracy against it."""
@@ -138,6 +141,7 @@ def serve(
         str | None,
         typer.Option(envvar="FEDFEAST_TOKEN", help="Models and API want it as a bearer token.", show_envvar=True),
     ] = None,
+    trust: TrustOption = False,
 ) -> None:
     """Serve runs: a page with their curves, models for each budget, an HTTP API."""
     from fedfeast.server.entry import serve as serve_runs

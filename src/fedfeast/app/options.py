@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from fedfeast.errors import InvalidInput
+from fedfeast.own_code import trusting
 
 RecipeArgument = Annotated[str, typer.Argument(help="A shipped recipe (digits, cifar100-paper, ...) or a TOML file.")]
 RunArgument = Annotated[Path, typer.Argument(help="A run's folder.")]
@@ -15,6 +16,19 @@ SettingsOption = Annotated[
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a field of the recipe; may be repeated."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
+
+
+def _trust(context: typer.Context, given: bool) -> bool:
+    """Trust all code that the command comes across until it ends; the command itself need not look at the option."""
+    if given:
+        context.with_resource(trusting())
+    return given
+
+
+TrustOption = Annotated[
+    bool,
+    typer.Option("--trust", callback=_trust, help="Run code that the recipe or run folder names; read it first."),
+]
 
 
 def parse_numbers(option: str, text: str) -> list[float]:
@@ -28,3 +42,8 @@ def parse_numbers(option: str, text: str) -> list[float]:
 def setting_words(settings: Sequence[str]) -> list[str]:
     """Return the words of a command line that give these settings."""
     return [word for setting in settings for word in ("--set", setting)]
+
+
+def trust_words(trust: bool) -> list[str]:
+    """Return the words of a command line that trusts code, or does not."""
+    return ["--trust"] if trust else []

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fedfeast.app.options import JsonOption, RecipeArgument, SettingsOption, parse_numbers
+from fedfeast.app.options import JsonOption, RecipeArgument, SettingsOption, TrustOption, parse_numbers
 from fedfeast.app.output import console_for, print_result
 
 
@@ -15,6 +15,7 @@ def plan(
         str | None, typer.Option(help="One or several values, e.g. 0,0.5,1: their plans are set side by side.")
     ] = None,
     settings: SettingsOption = None,
+    trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show what a federation will send, compute and cover, before it starts and without its data."""
@@ -50,6 +51,7 @@ def measure(
     ] = None,
     variants: Annotated[int, typer.Option(help="How many sizes to time, from the smallest to the largest.")] = 5,
     settings: SettingsOption = None,
+    trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Measure what this device can afford: latency of a few sizes, MACs a second, memory, a budget. Needs no data."""
@@ -66,6 +68,7 @@ def methods(
         str, typer.Option(help="The recipe whose networks the operating points are of.")
     ] = "cifar100-paper",
     settings: SettingsOption = None,
+    trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """List the methods with a sentence, the paper, their options and what they would serve."""
@@ -86,6 +89,7 @@ def search(
         str | None, typer.Option(help="MAC targets, e.g. 25e6,50e6; without them the recipe's [variants].")
     ] = None,
     settings: SettingsOption = None,
+    trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Build a cache of variants for a recipe's space: the fittest network within every MAC target."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedfeast.app.options import JsonOption, SettingsOption, setting_words
+from fedfeast.app.options import JsonOption, SettingsOption, TrustOption, setting_words, trust_words
 from fedfeast.app.output import console_for, print_result
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def study(  # noqa: PLR0913 - an argument an option
     rounds: Annotated[int | None, typer.Option(help="Rounds of every run, to shorten a study.")] = None,
     seeds: Annotated[str, typer.Option(help="One or several seeds, e.g. 0,1,2: mean and spread are reported.")] = "0",
     settings: SettingsOption = None,
+    trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a set of runs, finished ones reused, and set their numbers beside the paper's in one report."""
@@ -33,10 +34,11 @@ def study(  # noqa: PLR0913 - an argument an option
     if name == "list":
         _list_studies(as_json)
     else:
-        _run_study(name, out, StudyOptions(dataset, rounds, parse_seeds(seeds), settings or (), runs), as_json)
+        options = StudyOptions(dataset, rounds, parse_seeds(seeds), settings or (), runs)
+        _run_study(name, out, options, as_json, trust)
 
 
-def _run_study(name: str, out: Path | None, options: "StudyOptions", as_json: bool) -> None:
+def _run_study(name: str, out: Path | None, options: "StudyOptions", as_json: bool, trust: bool) -> None:
     from fedfeast.app.progress import StudyProgress
     from fedfeast.app.stopping import errors_said_once, join_training, stops_explained
     from fedfeast.runs import Interrupted
@@ -52,7 +54,8 @@ def _run_study(name: str, out: Path | None, options: "StudyOptions", as_json: bo
         return f"in {progress.current or 'its preparation'} {finished}".rstrip()
 
     # A study has more to do than its runs: Ctrl-C may also come between them.
-    stops = stops_explained(ranks, study_words(name, out, options), where, (Interrupted, KeyboardInterrupt))
+    words = [*study_words(name, out, options), *trust_words(trust)]
+    stops = stops_explained(ranks, words, where, (Interrupted, KeyboardInterrupt))
     with errors_said_once(ranks), stops:
         plan = plan_by_name(name, out, options)
         with progress:

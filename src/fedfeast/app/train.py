@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedfeast.app.options import JsonOption, RecipeArgument, RunArgument, SettingsOption, setting_words
+from fedfeast.app.options import (
+    JsonOption,
+    RecipeArgument,
+    RunArgument,
+    SettingsOption,
+    TrustOption,
+    setting_words,
+    trust_words,
+)
 from fedfeast.app.output import console_for, print_result
 
 if TYPE_CHECKING:
@@ -19,6 +27,7 @@ def train(
         str | None, typer.Option(help="eager or graphs (needs CUDA); by default what suits the device.")
     ] = None,
     settings: SettingsOption = None,
+    trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Train a recipe; where the folder holds an unfinished run of it, go on from its last checkpoint."""
@@ -30,7 +39,7 @@ def train(
     ranks = join_training()
     with errors_said_once(ranks):
         run = Run.create(recipe, out, settings)
-        words = ["train", recipe, "--out", str(run.folder.path), *setting_words(settings)]
+        words = ["train", recipe, "--out", str(run.folder.path), *setting_words(settings), *trust_words(trust)]
         with (
             stops_explained(ranks, words, lambda finished: f"{finished} of {run.recipe.training.rounds}"),
             LiveProgress(console_for(as_json, quiet=not ranks.leads)) as progress,
@@ -43,6 +52,7 @@ def train(
 def evaluate(
     folder: RunArgument,
     against: Annotated[Path | None, typer.Option(help="Another run to count client wins against.")] = None,
+    trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Measure every operating point of a run's best checkpoint on the test set."""
@@ -64,6 +74,7 @@ def report(
     tensorboard: Annotated[
         Path | None, typer.Option(help="Also write the training history as TensorBoard events into this folder.")
     ] = None,
+    trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write one self-contained HTML page about one or several runs, with its pictures as files."""

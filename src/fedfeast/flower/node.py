@@ -1,5 +1,6 @@
 """What a node is by its --node-config: a name, a budget, examples; or a client of the recipe's own population."""
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,21 +13,14 @@ from fedfeast.errors import InvalidInput
 from fedfeast.federation import Method
 from fedfeast.flower.own_data import load_own_data
 from fedfeast.flower.terms import Terms, space_of
+from fedfeast.own_code import trust
 from fedfeast.recipes.building import build_method
-from fedfeast.recipes.recipe import Recipe, load_recipe
+from fedfeast.recipes.recipe import Recipe, code_named_by, load_recipe
 from fedfeast.runs.assembly import assemble
 
 KEYS = (
-    "name",
-    "budget-macs",
-    "data",
-    "data-folder",
-    "recipe",
-    "threads",
-    "most-clip-norm",
-    "least-noise-multiplier",
-    "partition-id",
-    "num-partitions",
+    *("name", "budget-macs", "data", "data-folder", "recipe", "method", "threads"),
+    *("most-clip-norm", "least-noise-multiplier", "partition-id", "num-partitions"),
 )
 
 
@@ -49,6 +43,7 @@ def read_node(terms: Terms, node_config: Mapping[str, Any]) -> Node:
     unknown = [key for key in node_config if key not in KEYS]
     if unknown:
         raise InvalidInput(f"--node-config has the unknown key {unknown[0]!r}: the keys are {', '.join(KEYS)}.")
+    _allow_own_method(terms, node_config)
     if "partition-id" in node_config:
         return _simulated(terms, node_config)
     if not str(node_config.get("name", "")).strip():
@@ -119,6 +114,20 @@ def _simulated(terms: Terms, node_config: Mapping[str, Any]) -> Node:
     client = federation.clients[index]
     budget = _budget(node_config.get("budget-macs", client.budget_macs))
     return Node(str(node_config.get("name", client.name)), budget, federation.examples.of_client(index))
+
+
+def _allow_own_method(terms: Terms, node_config: Mapping[str, Any]) -> None:
+    """Let code that the terms name run where the node's own settings name it too: it is the node's file, none sent."""
+    named = code_named_by(terms.recipe, "of the server")
+    if named is None:
+        return
+    if node_config.get("method") == named:
+        trust(named, "method")
+    elif "method" in node_config or "partition-id" not in node_config:  # a simulated client has no settings of its own
+        raise InvalidInput(
+            f"the server's terms name code to run, method.name = {named!r}, which this node does not allow: "
+            f"have that file there, read it, and add method={json.dumps(named)} to --node-config."
+        )
 
 
 def _refuse_fleet(recipe: Recipe) -> None:

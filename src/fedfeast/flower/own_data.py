@@ -10,7 +10,7 @@ import torch
 from fedfeast.data import DatasetFacts, Examples
 from fedfeast.data.reading.image_files import decode_image
 from fedfeast.errors import InvalidInput
-from fedfeast.own_code import find_own
+from fedfeast.own_code import find_own, trust
 
 
 def load_own_data(source: str, facts: DatasetFacts, class_names: Sequence[str] = ()) -> Examples:
@@ -44,7 +44,8 @@ def read_class_folders(folder: Path, facts: DatasetFacts, class_names: Sequence[
 
 
 def find_function(source: str) -> Callable[[], Any]:
-    """Import the function that ``file.py:function`` or ``module:function`` names."""
+    """Import the function that ``file.py:function`` or ``module:function`` names: the node's own settings name it."""
+    trust(source, "data")
     function = find_own(source, "data")
     if not callable(function):
         place, _, name = source.rpartition(":")

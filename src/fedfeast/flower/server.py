@@ -3,7 +3,7 @@
 import logging
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from fedfeast.flower.fleet import Fleet
 from fedfeast.flower.orphans import end_with_parent
 from fedfeast.flower.terms import Terms
 from fedfeast.flower.transport import Transport
+from fedfeast.own_code import remember, trusting
 from fedfeast.recipes.building import build_method
 from fedfeast.recipes.recipe import Recipe, load_recipe, parse_recipe
 from fedfeast.runs import Run
@@ -82,6 +83,7 @@ def serve_run(grid: Grid, recipe: str, settings: Sequence[str], out: Path) -> Ru
     """Train a recipe over the grid's nodes in a folder, going on where it stands; return the finished run."""
     base = load_recipe(recipe, settings)
     run = Run.create(fleet_recipe(base), out)
+    remember(base.own_code)  # simulated clients, in processes of their own, ask for it before training begins
     with _logging_to(out / "fleet.log"):
         method, _ = build_method(base)
         names = class_names_of(base.data.name, base.data.folder)
@@ -102,8 +104,10 @@ def main(grid: Grid, context: Context) -> None:
     config = context.run_config
     settings = [part.strip() for part in str(config.get("settings", "")).split(";") if part.strip()]
     out = Path(str(config.get("out") or f"runs/{config['recipe']}-fleet"))
+    trusted = trusting() if str(config.get("trust", "")).lower() == "true" else nullcontext()
     try:
-        serve_run(grid, str(config["recipe"]), settings, out)
+        with trusted:
+            serve_run(grid, str(config["recipe"]), settings, out)
     except InvalidInput as error:
         LOG.error("%s", error)
         raise

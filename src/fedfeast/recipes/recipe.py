@@ -3,7 +3,7 @@
 import json
 import logging
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
@@ -13,6 +13,7 @@ from pydantic import Field, SerializeAsAny, ValidationError
 
 from fedfeast.data import DatasetFacts
 from fedfeast.errors import InvalidInput
+from fedfeast.own_code import require_trust, trust
 from fedfeast.recipes.sections import (
     AdversarySection,
     AggregationSection,
@@ -63,6 +64,11 @@ class Recipe(Section):
     def method_name(self) -> str:
         """The method's name, as find_method knows it."""
         return str(self.method.model_dump()["name"])
+
+    @property
+    def own_code(self) -> tuple[str, ...]:
+        """The code outside the package that it names, as file.py:NAME or module:NAME."""
+        return (self.method_name,) if _is_code(self.method_name) else ()
 
     def settings(self) -> dict[str, Any]:
         """Return every set field by its dotted name."""
@@ -122,12 +128,12 @@ def parse_recipe(
     kept_facts: DatasetFacts | None = None,
     tell: bool = True,
 ) -> Recipe:
-    """Parse and validate a recipe's TOML text; source names it in messages, kept facts stand for missing data."""
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidInput(f"recipe {source} is no valid TOML: {error}.") from error
-    pairs = settings.items() if isinstance(settings, Mapping) else map(parse_setting, settings)
+    """Parse and validate a recipe's TOML text; source names it in messages, kept facts stand for missing data.
+
+    Code that the settings name is the caller's own; code that the text names must be trusted on this machine.
+    """
+    table = _read_toml(text, source)
+    pairs = list(settings.items() if isinstance(settings, Mapping) else map(parse_setting, settings))
     for former in FORMER_SECTIONS.keys() & table.keys():
         now = FORMER_SECTIONS[former]
         if now in table:
@@ -138,10 +144,39 @@ def parse_recipe(
     try:
         method = table.get("method", {"name": "feast"})
         if isinstance(method, dict):
+            _admit_code(str(method.get("name")), "method.name", {dotted for dotted, _ in pairs}, source)
             table["method"] = _validate_method(method)
         return Recipe.model_validate(table, context=kept_facts)
     except ValidationError as error:
         raise InvalidInput(f"recipe {source}: {_explain(error)}") from error
+
+
+def code_named_by(text: str, source: str) -> str | None:
+    """Return the code that a recipe's text names as its method, or None; nothing of it is read or run."""
+    method = _read_toml(text, source).get("method")
+    name = str(method.get("name")) if isinstance(method, dict) else ""
+    return name if _is_code(name) else None
+
+
+def _is_code(name: str) -> bool:
+    return ":" in name  # no method of the package has one in its name
+
+
+def _admit_code(name: str, setting: str, given: Set[str], source: str) -> None:
+    """Trust code that the caller's settings name; refuse what the recipe's text names and nobody trusted."""
+    if not _is_code(name):
+        return
+    if setting in given or setting.partition(".")[0] in given:
+        trust(name, setting)
+    else:
+        require_trust(name, setting, f"recipe {source}")
+
+
+def _read_toml(text: str, source: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInput(f"recipe {source} is no valid TOML: {error}.") from error
 
 
 def _validate_method(table: dict[str, Any]) -> Section:

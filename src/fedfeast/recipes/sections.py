@@ -17,6 +17,7 @@ from pydantic import (
 
 from fedfeast.data import DatasetFacts, facts_of
 from fedfeast.errors import InvalidInput
+from fedfeast.federation import Method
 from fedfeast.methods import find_method
 
 Integers = Annotated[tuple[int, ...], Field(strict=False)]
@@ -218,10 +219,13 @@ class EngineSection(Section):
     threads: int | None = Field(None, ge=1, le=1024)
 
 
-@cache
 def method_section(name: str) -> type[Section]:
     """Return the section of one method: its name and its hyper-parameters with their defaults."""
-    method = find_method(name)
+    return _section_of(name, find_method(name))
+
+
+@cache
+def _section_of(name: str, method: type[Method]) -> type[Section]:
     hints = get_type_hints(method)
     options: dict[str, Any] = {"name": (Literal[name], name)}
     options |= {

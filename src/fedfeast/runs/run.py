@@ -17,6 +17,7 @@ from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import ClientWins, Curve, count_client_wins
 from fedfeast.federation import require_accountant, spent_epsilon
 from fedfeast.machine import usable_cores
+from fedfeast.own_code import remember
 from fedfeast.planning.outline import outline
 from fedfeast.planning.plan import plan_traffic
 from fedfeast.recipes.building import build_privacy
@@ -85,6 +86,7 @@ class Run:
                 ranks.from_leader(lambda: stack.enter_context(self.folder.locked()))
                 stack.enter_context(interruptible())
                 federation = self.federation
+                ranks.from_leader(lambda: remember(self.recipe.own_code))
                 ranks.from_leader(lambda: self.folder.kept_data.keep(self.recipe.data))
                 ranks.from_leader(lambda: self.folder.write_clients(federation.client_table()))
                 work = client_source or SimulatedClients()
