@@ -25,7 +25,7 @@ def test_credentials_are_made_where_they_are_wanted(tmp_path: Path, capsys: pyte
     }
     assert stat.S_IMODE((tmp_path / "keys" / "kitchen").stat().st_mode) == 0o600
     said = capsys.readouterr().out
-    assert "for the SuperLink alone" in said
+    assert "for the server alone" in said
     assert "kitchen.pub" in said
 
 

@@ -24,7 +24,7 @@ SETTINGS = [
 @pytest.mark.usefixtures("single_thread")
 def test_a_fleet_of_three_equals_the_simulation(tmp_path: Path) -> None:
     simulated = Run.create("digits", tmp_path / "simulated", SETTINGS).train()
-    with LocalFleet(tmp_path / "fleet", secure=False) as fleet:
+    with LocalFleet(tmp_path / "fleet") as fleet:
         fleet.start_superlink()
         for index in range(3):
             fleet.start_node(f"node-{index}", {"partition-id": index, "num-partitions": 3})
