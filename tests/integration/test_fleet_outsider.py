@@ -45,7 +45,8 @@ class Outsider:
         self.key = make_node_key(folder, "stranger")
         self.app, self.trace = folder / "app", folder / "code-was-run"
         shutil.copytree(APP, self.app, ignore=shutil.ignore_patterns("__pycache__"))
-        (self.app / "server_app.py").write_text(f"open({str(self.trace)!r}, 'w').close()\n")
+        code = self.app / "server_app.py"
+        code.write_text(f"{code.read_text()}\nopen({str(self.trace)!r}, 'w').close()\n")
 
     def flwr(self, *words: str) -> tuple[int, str]:
         """Run a command of flwr against the open port; return its exit code and what it says."""
@@ -57,7 +58,7 @@ class Outsider:
         """Send an empty protobuf message; return the status."""
         context = ssl.create_default_context(cafile=self.authority)
         client = http.client.HTTPSConnection(self.host, self.port, context=context, timeout=10)
-        client.request("POST", target, b"", {"content-type": "application/x-protobuf"})
+        client.request("POST", target, b"", {"content-type": "application/protobuf"})
         status = client.getresponse().status
         client.close()
         return status

@@ -118,8 +118,8 @@ class Gateway:
                 await node.send_refusal(Refusal(503, "too many connections"))
             else:
                 await Conversation(self, node).hold()
-        except (OSError, TimeoutError, h11.ProtocolError):
-            pass  # the node is gone, or holds the line without a word
+        except (OSError, TimeoutError, h11.ProtocolError, asyncio.CancelledError):
+            pass  # the node is gone, or holds the line without a word, or the gateway stops
         finally:
             self._tasks.discard(task)
             node.close()
