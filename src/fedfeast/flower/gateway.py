@@ -88,9 +88,18 @@ class Gateway:
 
     async def open(self, host: str, port: int, certificate: ssl.SSLContext | None) -> asyncio.Server:
         """Listen; the server that is returned is closed by stop."""
-        handshake = {"ssl_handshake_timeout": self.limits.header_seconds} if certificate else {}
+        waits = {
+            "ssl_handshake_timeout": self.limits.header_seconds,
+            "ssl_shutdown_timeout": self.limits.linger_seconds,
+        }
         return await asyncio.start_server(
-            self._serve, host, port, ssl=certificate, limit=CHUNK_BYTES, backlog=self.limits.connections, **handshake
+            self._serve,
+            host,
+            port,
+            ssl=certificate,
+            limit=CHUNK_BYTES,
+            backlog=self.limits.connections,
+            **(waits if certificate else {}),
         )
 
     async def stop(self, server: asyncio.Server) -> None:
@@ -151,7 +160,7 @@ class Conversation:
         if not isinstance(request, h11.Request):
             return False
         if refused := refusal(request, self.limits):
-            await self._refuse(refused, f"{request.method!r} {request.target[:80]!r}")
+            await self._refuse(refused, f"{request.method[:20]!r} {request.target[:80]!r}")
             return False
         try:
             async with asyncio.timeout(self.limits.exchange_seconds):
