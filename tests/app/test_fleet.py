@@ -72,7 +72,9 @@ def test_a_gateway_says_where_it_listens_and_ends_at_ctrl_c(tmp_path: Path) -> N
 
     async def watch() -> int:
         shown, _ = load_certificates(folder)
-        async with await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0, ssl=shown) as superlink:
+        async with await asyncio.start_server(
+            lambda reader, writer: writer.close(), "127.0.0.1", 0, ssl=shown
+        ) as superlink:
             where = f"127.0.0.1:{superlink.sockets[0].getsockname()[1]}"
             words = ["--certificates", str(folder), "--superlink", where, "--host", "127.0.0.1", "--port", str(port)]
             program = [sys.executable, "-m", "fedfeast", "fleet", "gateway", *words]

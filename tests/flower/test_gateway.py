@@ -265,7 +265,7 @@ def test_a_second_request_behind_a_good_one_is_judged_by_itself() -> None:
 
 def test_large_bodies_stream_both_ways_without_growing_memory() -> None:
     size = 192 * MEBIBYTE
-    with serving(Limits(body_bytes=size)) as (upstream, port, _):
+    with serving(Limits(body_bytes=size, all_bodies_bytes=size)) as (upstream, port, _):
         client = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
         client.request("POST", PULL, b"", {"flwr-wanted": "1"})
         client.getresponse().read()
@@ -311,6 +311,24 @@ def test_no_more_connections_than_allowed() -> None:
             line.close()
         time.sleep(0.1)
         assert speak(port, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").startswith(b"HTTP/1.1 404 ")
+
+
+def test_no_more_bytes_under_way_than_allowed() -> None:
+    """The SuperLink holds a body in memory before it asks whose it is."""
+    head = b"POST /v1/fleet/push-object HTTP/1.1\r\nHost: a\r\nContent-Length: 60\r\n\r\n"
+    with serving(replace(BRIEF, all_bodies_bytes=100)) as (upstream, port, _):
+        with socket.create_connection(("127.0.0.1", port), 5) as line:
+            line.sendall(head + bytes(10))
+            time.sleep(0.1)
+            assert speak(port, head + bytes(60)).startswith(b"HTTP/1.1 503 ")
+            line.sendall(bytes(50))
+            assert line.recv(65536).startswith(b"HTTP/1.1 200 ")
+        time.sleep(0.2)  # the answer's last byte, and the count
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        client.request("POST", PULL, bytes(90))
+        assert client.getresponse().status == 200
+        client.close()
+        assert [length for _, _, length in upstream.seen] == [60, 90]
 
 
 @pytest.mark.parametrize("text", ["10.0.0.7:9091", "0.0.0.0:9091", "fleet.example.org:9091"])

@@ -84,6 +84,7 @@ class Gateway:
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.superlink, self.authority, self.limits, self.tell = superlink, authority, limits or Limits(), tell
+        self.bytes_under_way = 0
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def open(self, host: str, port: int, certificate: ssl.SSLContext | None) -> asyncio.Server:
@@ -130,8 +131,8 @@ class Gateway:
         except (OSError, TimeoutError, h11.ProtocolError, asyncio.CancelledError):
             pass  # the node is gone, or holds the line without a word, or the gateway stops
         finally:
+            await node.close()
             self._tasks.discard(task)
-            node.close()
 
 
 class Conversation:
@@ -148,7 +149,7 @@ class Conversation:
             while await self._exchange() and self.node.next_cycle():
                 pass
         finally:
-            self._hang_up()
+            await self._hang_up()
 
     async def _exchange(self) -> bool:
         """Answer one request; return whether it was passed on to its end."""
@@ -162,21 +163,28 @@ class Conversation:
         if refused := refusal(request, self.limits):
             await self._refuse(refused, f"{request.method[:20]!r} {request.target[:80]!r}")
             return False
+        length = int(dict(request.headers)[b"content-length"])
+        if self.gateway.bytes_under_way + length > self.limits.all_bodies_bytes:
+            await self._refuse(Refusal(503, "too much at a time"), "")
+            return False
+        self.gateway.bytes_under_way += length
         try:
             async with asyncio.timeout(self.limits.exchange_seconds):
-                await self._pass_on(request, await self._reach_superlink())
+                await self._pass_on(request, length, await self._reach_superlink())
         except (OSError, TimeoutError, h11.ProtocolError):
             if self.node.http.our_state is h11.SEND_RESPONSE:  # else half an answer is out: closing says enough
                 await self.node.send_refusal(Refusal(502, "the SuperLink does not answer"))
                 await self.node.linger()
             return False
+        finally:
+            self.gateway.bytes_under_way -= length
         return True
 
-    async def _pass_on(self, request: h11.Request, superlink: Peer) -> None:
-        headers = [(b"host", str(self.gateway.superlink).encode()), *passed(request.headers)]
-        length = dict(request.headers)[b"content-length"]
+    async def _pass_on(self, request: h11.Request, length: int, superlink: Peer) -> None:
+        about = [("host", str(self.gateway.superlink)), ("content-length", str(length))]
+        headers = [(name.encode(), value.encode()) for name, value in about]
         await superlink.send(
-            h11.Request(method="POST", target=request.target, headers=[*headers, (b"content-length", length)])
+            h11.Request(method="POST", target=request.target, headers=[*headers, *passed(request.headers)])
         )
         while isinstance(piece := await self.node.receive(self.limits.stalled_seconds), h11.Data):
             await superlink.send(piece)
@@ -194,7 +202,7 @@ class Conversation:
     async def _reach_superlink(self) -> Peer:
         idle = asyncio.get_running_loop().time() - self.last_used
         if self.superlink is None or idle > REUSE_SECONDS or not self.superlink.next_cycle():
-            self._hang_up()
+            await self._hang_up()
             self.superlink = await self.gateway.connect()
         return self.superlink
 
@@ -204,9 +212,9 @@ class Conversation:
         await self.node.send_refusal(refused)
         await self.node.linger()
 
-    def _hang_up(self) -> None:
+    async def _hang_up(self) -> None:
         if self.superlink is not None:
-            self.superlink.close()
+            await self.superlink.close()
 
 
 def run_gateway(
@@ -253,7 +261,7 @@ async def _require_superlink(gateway: Gateway) -> None:
     """Refuse to begin where no SuperLink answers with the fleet's certificate."""
     where = gateway.superlink
     try:
-        (await gateway.connect()).close()
+        await (await gateway.connect()).close()
     except ssl.SSLCertVerificationError as error:
         raise InvalidInput(
             f"the SuperLink on {where} shows another certificate ({error.verify_message}): start it with these files, "

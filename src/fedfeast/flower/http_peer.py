@@ -16,7 +16,10 @@ class Limits:
 
     connections: int = 512
     header_bytes: int = 2**14
-    body_bytes: int = 2**26  # Flower cuts arrays into requests of 5 MiB; the SuperLink holds a body in memory
+    body_bytes: int = 2**26  # Flower cuts arrays into requests of 5 MiB
+    all_bodies_bytes: int = (
+        2**30
+    )  # under way at a time: the SuperLink holds them in memory before it asks whose they are
     header_seconds: float = 20.0  # until a request's header is whole; nodes drop idle connections after five
     stalled_seconds: float = 30.0  # without a byte of a body, or of room for one
     answer_seconds: float = 60.0  # until the SuperLink answers; nodes wait for 30
@@ -81,6 +84,11 @@ class Peer:
             self.http.start_next_cycle()
         return done
 
-    def close(self) -> None:
-        """Close the connection, without waiting for the other end."""
+    async def close(self) -> None:
+        """Close the connection; an end that does not hear of it is not waited for."""
         self.writer.close()
+        try:
+            async with asyncio.timeout(self.limits.linger_seconds):
+                await self.writer.wait_closed()
+        except (OSError, TimeoutError):
+            self.writer.transport.abort()
