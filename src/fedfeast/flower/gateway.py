@@ -149,7 +149,8 @@ class Conversation:
             while await self._exchange() and self.node.next_cycle():
                 pass
         finally:
-            await self._hang_up()
+            if self.superlink is not None:
+                await self.superlink.close()
 
     async def _exchange(self) -> bool:
         """Answer one request; return whether it was passed on to its end."""
@@ -202,7 +203,8 @@ class Conversation:
     async def _reach_superlink(self) -> Peer:
         idle = asyncio.get_running_loop().time() - self.last_used
         if self.superlink is None or idle > REUSE_SECONDS or not self.superlink.next_cycle():
-            await self._hang_up()
+            if self.superlink is not None:
+                self.superlink.writer.close()  # nobody waits for its end while a node waits for an answer
             self.superlink = await self.gateway.connect()
         return self.superlink
 
@@ -211,10 +213,6 @@ class Conversation:
         self.gateway.tell(f"refused {whom[0] if whom else 'somebody'}: {what or refused.reason}")
         await self.node.send_refusal(refused)
         await self.node.linger()
-
-    async def _hang_up(self) -> None:
-        if self.superlink is not None:
-            await self.superlink.close()
 
 
 def run_gateway(
