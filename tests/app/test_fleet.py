@@ -1,7 +1,11 @@
 """The demonstration itself is `make fleet-demo`; tests/integration drives the same fleet of processes."""
 
+import asyncio
+import signal
 import socket
+import ssl
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +13,8 @@ from rich.console import Console
 
 from fedfeast.app import fleet
 from fedfeast.errors import InvalidInput
+from fedfeast.flower.gateway import load_certificates
+from fedfeast.flower.local_fleet import free_port
 from fedfeast.recipes import load_recipe
 from fedfeast.recipes.building import build_method
 
@@ -25,7 +31,7 @@ def test_credentials_are_made_where_they_are_wanted(tmp_path: Path, capsys: pyte
     }
     assert stat.S_IMODE((tmp_path / "keys" / "kitchen").stat().st_mode) == 0o600
     said = capsys.readouterr().out
-    assert "for the SuperLink alone" in said
+    assert "for the server alone" in said
     assert "kitchen.pub" in said
 
 
@@ -58,3 +64,36 @@ def test_a_port_in_use_is_said_and_nothing_is_left(tmp_path: Path, monkeypatch: 
         with pytest.raises(InvalidInput, match=f"port {port} is in use"):
             fleet.run_demo(tmp_path, 1, tmp_path / "run", Console(quiet=True), port)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_gateway_says_where_it_listens_and_ends_at_ctrl_c(tmp_path: Path) -> None:
+    folder, log, port = tmp_path / "credentials", tmp_path / "log", free_port()
+    fleet.certificate(["fleet.example.org"], folder)
+
+    async def watch() -> int:
+        shown, _ = load_certificates(folder)
+        async with await asyncio.start_server(
+            lambda reader, writer: writer.close(), "127.0.0.1", 0, ssl=shown
+        ) as superlink:
+            where = f"127.0.0.1:{superlink.sockets[0].getsockname()[1]}"
+            words = ["--certificates", str(folder), "--superlink", where, "--host", "127.0.0.1", "--port", str(port)]
+            program = [sys.executable, "-m", "fedfeast", "fleet", "gateway", *words]
+            with log.open("wb") as said:
+                process = await asyncio.create_subprocess_exec(*program, stderr=said)
+            async with asyncio.timeout(60):
+                while "gateway on" not in log.read_text():
+                    await asyncio.sleep(0.05)
+            trusted = ssl.create_default_context(cafile=folder / "ca.crt")
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusted)
+            writer.write(b"GET /docs HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert await reader.readline() == b"HTTP/1.1 404 \r\n"
+            process.send_signal(signal.SIGINT)
+            async with asyncio.timeout(30):
+                code = await process.wait()
+            writer.close()
+            return code
+
+    assert asyncio.run(watch()) == 0
+    lines = log.read_text().splitlines()
+    assert lines[0].startswith(f"gateway on 127.0.0.1:{port}; the Fleet API of the SuperLink on 127.0.0.1:")
+    assert lines[1:] == ["refused 127.0.0.1: b'GET' b'/docs'"]

@@ -75,7 +75,7 @@ PROGRAM = """
 import subprocess, sys
 child = subprocess.Popen(
     [sys.executable, "-c",
-     "import time; from fedfeast.flower import orphans; orphans.LOOK_SECONDS = 0.05; orphans.end_with_parent();"
+     "import time; from fedfeast.flower import server; server.LOOK_SECONDS = 0.05; server.end_with_parent();"
      "print('watching', flush=True); time.sleep(60)"],
     stdout=subprocess.PIPE,
 )

@@ -1,5 +1,6 @@
 """A fleet of three real nodes gives the weights of the eager simulation, in float64."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -24,10 +25,10 @@ SETTINGS = [
 @pytest.mark.usefixtures("single_thread")
 def test_a_fleet_of_three_equals_the_simulation(tmp_path: Path) -> None:
     simulated = Run.create("digits", tmp_path / "simulated", SETTINGS).train()
-    with LocalFleet(tmp_path / "fleet", secure=False) as fleet:
+    with ThreadPoolExecutor() as together, LocalFleet(tmp_path / "fleet") as fleet:
         fleet.start_superlink()
-        for index in range(3):
-            fleet.start_node(f"node-{index}", {"partition-id": index, "num-partitions": 3})
+        configs = [{"partition-id": index, "num-partitions": 3} for index in range(3)]
+        list(together.map(fleet.start_node, ("node-0", "node-1", "node-2"), configs))
         out = tmp_path / "run"
         fleet.submit(APP, {"recipe": "digits", "out": str(out), "settings": "; ".join(SETTINGS)})
         wait_for((out / "summary.json").is_file, 200, "training", lambda: fleet.log("superlink"))

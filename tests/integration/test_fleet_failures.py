@@ -93,7 +93,7 @@ class Stage:
 
 @pytest.mark.usefixtures("single_thread")
 def test_a_fleet_goes_on_through_failures(tmp_path: Path) -> None:
-    with ThreadPoolExecutor() as together, LocalFleet(tmp_path / "fleet", secure=True) as fleet:
+    with ThreadPoolExecutor() as together, LocalFleet(tmp_path / "fleet") as fleet:
         stage = Stage(tmp_path, fleet)
         fleet.start_superlink()
         together.submit(stage.start_node, "unknown", register=False)

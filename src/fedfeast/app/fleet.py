@@ -1,4 +1,4 @@
-"""The commands under ``fedfeast fleet``: credentials for a fleet of one's own, and a demonstration on this machine."""
+"""The commands under ``fedfeast fleet``: credentials and the gateway of a fleet of one's own, and a demonstration."""
 
 import tempfile
 import time
@@ -32,15 +32,15 @@ PATIENCE_SECONDS = 600.0
 
 @fleet_app.command()
 def certificate(
-    hosts: Annotated[list[str], typer.Argument(help="Names or addresses that nodes will reach the SuperLink by.")],
+    hosts: Annotated[list[str], typer.Argument(help="Names or addresses that nodes will reach the server by.")],
     out: Annotated[Path, typer.Option(help="The folder for ca.crt, server.pem and server.key.")] = Path("credentials"),
 ) -> None:
-    """Make a certificate authority of one's own and the SuperLink's certificate."""
+    """Make a certificate authority of one's own and the server's certificate."""
     _require_flower()
     from fedfeast.flower.credentials import make_server_credentials
 
     files = make_server_credentials(out, hosts)
-    show(Console(), f"for the SuperLink alone: {files.certificate} and {files.key}; for everybody: {files.authority}")
+    show(Console(), f"for the server alone: {files.certificate} and {files.key}; for everybody: {files.authority}")
 
 
 @fleet_app.command()
@@ -57,13 +57,30 @@ def key(
 
 
 @fleet_app.command()
+def gateway(
+    certificates: Annotated[Path, typer.Option(help="The folder of ca.crt, server.pem and server.key.")] = Path(
+        "credentials"
+    ),
+    superlink: Annotated[str, typer.Option(help="Where the SuperLink listens on this machine.")] = "127.0.0.1:9091",
+    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 is all of them.")] = "0.0.0.0",
+    port: Annotated[int, typer.Option(help="The port that nodes connect to.", min=1, max=65535)] = 8443,
+) -> None:
+    """Let nodes reach the SuperLink beside it: the Fleet API with TLS, and nothing else of Flower."""
+    _require_flower()
+    from fedfeast.flower.gateway import SuperLinkAddress, run_gateway
+
+    console = Console(stderr=True)
+    run_gateway(certificates, SuperLinkAddress.parse(superlink), (host, port), lambda text: show(console, text))
+
+
+@fleet_app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="The run's folder.")] = Path("runs/fleet-demo"),
     rounds: Annotated[int, typer.Option(help="How many rounds to train.", min=1)] = 4,
     app: Annotated[Path, typer.Option(help="The Flower app, deploy/ of the repository.")] = Path("deploy"),
-    port: Annotated[int | None, typer.Option(help="The SuperLink's port; a free one by default.")] = None,
+    port: Annotated[int | None, typer.Option(help="The gateway's port; a free one by default.")] = None,
 ) -> None:
-    """Train digits over a SuperLink and three SuperNodes on this machine, with TLS and node authentication."""
+    """Train digits over a SuperLink behind its gateway and three SuperNodes on this machine, all with TLS."""
     _require_flower()
     if not (app / "pyproject.toml").is_file():
         raise InvalidInput(f"--app {app} is no Flower app: give the repository's deploy folder.")
@@ -78,10 +95,11 @@ def run_demo(app: Path, rounds: int, out: Path, console: Console, port: int | No
     from fedfeast.runs import Run
 
     folder = Path(tempfile.mkdtemp(prefix="fedfeast-fleet-"))
-    fleet = LocalFleet(folder / "fleet", secure=True, port=port)
+    fleet = LocalFleet(folder / "fleet", port)
     try:
         with fleet:
-            show(console, f"SuperLink on {fleet.address}, with TLS; nodes must prove who they are")
+            show(console, f"SuperLink on {fleet.superlink_address}, which the operator alone reaches")
+            show(console, f"gateway on {fleet.address}, with TLS: nodes reach it, and must prove who they are")
             fleet.start_superlink()
             for index, (name, budget) in enumerate(BUDGETS_MACS.items()):
                 fleet.start_node(

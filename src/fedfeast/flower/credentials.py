@@ -14,11 +14,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fedfeast.errors import InvalidInput
 
 DAYS = 365
+LOOPBACK = ("127.0.0.1", "localhost")  # where the gateway, the server app and the operator reach the SuperLink
 
 
 @dataclass(frozen=True)
 class ServerCredentials:
-    """Files of a SuperLink; only the authority's certificate leaves the server."""
+    """Files of a SuperLink and of the gateway before it; only the authority's certificate leaves the server."""
 
     authority: Path  # ca.crt: every node and every user of flwr needs it
     certificate: Path
@@ -26,10 +27,11 @@ class ServerCredentials:
 
 
 def make_server_credentials(folder: Path, hosts: Sequence[str]) -> ServerCredentials:
-    """Write a certificate authority and a server certificate for the given host names or addresses."""
+    """Write a certificate authority and a server certificate for the given names or addresses and for this machine."""
     if not hosts:
         raise InvalidInput("no host was given: name the address that nodes will use, e.g. fleet.example.org.")
     folder.mkdir(parents=True, exist_ok=True)
+    names = [*hosts, *(name for name in LOOPBACK if name not in hosts)]
     files = ServerCredentials(folder / "ca.crt", folder / "server.pem", folder / "server.key")
     _refuse_existing(files.authority, files.certificate, files.key)
     authority_key, key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
@@ -47,7 +49,7 @@ def make_server_credentials(folder: Path, hosts: Sequence[str]) -> ServerCredent
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName([_alternative(host) for host in hosts]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_alternative(host) for host in names]), critical=False)
         .add_extension(issuer, critical=False)
         .sign(authority_key, hashes.SHA384())
     )

@@ -1,4 +1,4 @@
-"""A fleet of real processes on this machine: SuperLink, SuperNodes and runs, for the demonstration and for tests."""
+"""A fleet of real processes on this machine: SuperLink, gateway, SuperNodes, runs; for the demonstration and tests."""
 
 import os
 import re
@@ -36,6 +36,15 @@ def require_free(port: int) -> None:
             raise InvalidInput(f"port {port} is in use: stop what listens there, or give another --port.")
 
 
+def write_connection(home: Path, address: str, authority: Path) -> None:
+    """Tell flwr, in a folder of its own, where a SuperLink is."""
+    home.mkdir(parents=True)
+    (home / "config.toml").write_text(
+        f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "{address}"\n'
+        f'root-certificates = "{authority}"\n'
+    )
+
+
 def descendants(pid: int) -> dict[int, str]:
     """Return a process's children and theirs, by number, with their commands; none where there is no /proc."""
     # Flower puts its helpers into sessions of their own, and they name the parent that they outlive for a moment.
@@ -71,28 +80,16 @@ def _kill(commands: Mapping[int, str]) -> None:
 class LocalFleet:
     """Processes with a folder of their own; leaving the block ends all of them."""
 
-    def __init__(self, folder: Path, secure: bool = True, port: int | None = None) -> None:
-        self.folder, self.secure, self.port = folder, secure, port or free_port()
+    def __init__(self, folder: Path, port: int | None = None) -> None:
+        self.folder, self.port = folder, port or free_port()
+        self.superlink_port = free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._credentials: ServerCredentials | None = None
         self._orphans: dict[int, str] = {}
 
     def __enter__(self) -> Self:
         require_free(self.port)
-        self.home.mkdir(parents=True)
-        lines = [
-            "[superlink]",
-            f'default = "{CONNECTION}"',
-            "",
-            f"[superlink.{CONNECTION}]",
-            f'address = "{self.address}"',
-        ]
-        if self.secure:
-            self._credentials = make_server_credentials(self.folder / "credentials", ["127.0.0.1", "localhost"])
-            lines.append(f'root-certificates = "{self._credentials.authority}"')
-        else:
-            lines.append("insecure = true")
-        (self.home / "config.toml").write_text("\n".join(lines) + "\n")
+        make_server_credentials(self.credentials.authority.parent, ["127.0.0.1"])
+        write_connection(self.home, self.superlink_address, self.credentials.authority)
         return self
 
     def __exit__(
@@ -108,9 +105,20 @@ class LocalFleet:
         return self.folder / "flwr"
 
     @property
+    def credentials(self) -> ServerCredentials:
+        """The server's files."""
+        folder = self.folder / "credentials"
+        return ServerCredentials(folder / "ca.crt", folder / "server.pem", folder / "server.key")
+
+    @property
     def address(self) -> str:
-        """Where the SuperLink listens."""
+        """Where the gateway listens: all that nodes, and strangers, can reach."""
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def superlink_address(self) -> str:
+        """Where the SuperLink itself listens, for the operator on this machine."""
+        return f"127.0.0.1:{self.superlink_port}"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -128,45 +136,35 @@ class LocalFleet:
         }
 
     def start_superlink(self) -> None:
-        """Start the SuperLink and wait until it listens; its state is a file, so that it may be started again."""
-        words = ["flower-superlink", "--host", "127.0.0.1", "--port", str(self.port)]
+        """Start the SuperLink, and the gateway where none runs yet; its state is a file, so that it may start again."""
+        files = self.credentials
+        words = ["flower-superlink", "--host", "127.0.0.1", "--port", str(self.superlink_port)]
         words += ["--database", str(self.folder / "superlink.db"), "--disable-runtime-dependency-installation"]
-        if self._credentials is None:
-            words.append("--insecure")
-        else:
-            files = self._credentials
-            words += ["--ssl-ca-certfile", str(files.authority), "--ssl-certfile", str(files.certificate)]
-            words += ["--ssl-keyfile", str(files.key), "--enable-supernode-auth"]
+        words += ["--ssl-ca-certfile", str(files.authority), "--ssl-certfile", str(files.certificate)]
+        words += ["--ssl-keyfile", str(files.key), "--enable-supernode-auth"]
         self.start("superlink", words)
-        end = time.monotonic() + START_SECONDS
-        while time.monotonic() < end:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return
-            if self.processes["superlink"].poll() is not None:
-                break
-            time.sleep(0.2)
-        raise RuntimeError(f"the SuperLink did not start: {self.log('superlink')[-2000:]}")
+        self._wait_until_open("superlink", self.superlink_port)
+        if "gateway" not in self.processes:
+            words = ["--certificates", str(files.authority.parent), "--superlink", self.superlink_address]
+            words += ["--host", "127.0.0.1", "--port", str(self.port)]
+            self.start("gateway", [sys.executable, "-m", "fedfeast", "fleet", "gateway", *words])
+            self._wait_until_open("gateway", self.port)
 
     def start_node(self, name: str, config: Mapping[str, str | float | int], register: bool = True) -> None:
-        """Start a SuperNode; where nodes are authenticated its key is made and registered first."""
+        """Start a SuperNode, which reaches the gateway alone; its key is made and registered first."""
         words = ["flower-supernode", "--superlink", self.address, "--port", str(free_port())]
         settings = " ".join(
             f'{key}="{value}"' if isinstance(value, str) else f"{key}={value}" for key, value in config.items()
         )
         words += ["--node-config", settings]
-        if self._credentials is None:
-            words.append("--insecure")
-        else:
-            key = self.folder / "keys" / name
-            if not key.exists():
-                make_node_key(key.parent, name)
-                if register:
-                    # A registered name is the only one that a node may then call itself.
-                    named = ["--name", str(config["name"])] if "name" in config else []
-                    self.flwr("supernode", "register", f"{key}.pub", CONNECTION, *named)
-            words += ["--root-certificates", str(self._credentials.authority)]
-            words += ["--auth-supernode-private-key", str(key)]
+        key = self.folder / "keys" / name
+        if not key.exists():
+            make_node_key(key.parent, name)
+            if register:
+                # A registered name is the only one that a node may then call itself.
+                named = ["--name", str(config["name"])] if "name" in config else []
+                self.flwr("supernode", "register", f"{key}.pub", CONNECTION, *named)
+        words += ["--root-certificates", str(self.credentials.authority), "--auth-supernode-private-key", str(key)]
         self.start(name, words)
 
     def run_words(self, app: Path, settings: Mapping[str, str]) -> list[str]:
@@ -229,6 +227,17 @@ class LocalFleet:
     def remove(self) -> None:
         """Delete the fleet's folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _wait_until_open(self, name: str, port: int) -> None:
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    return
+            if self.processes[name].poll() is not None:
+                break
+            time.sleep(0.2)
+        raise RuntimeError(f"the {name} did not start: {self.log(name)[-2000:]}")
 
     def _call(self, words: Sequence[str]) -> str:
         done = subprocess.run(

@@ -1,7 +1,10 @@
 """The server's side: one run in its folder, as in simulation, with a fleet's clients."""
 
 import logging
+import os
 import sys
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -14,7 +17,6 @@ from fedfeast.data import class_names_of
 from fedfeast.errors import InvalidInput
 from fedfeast.flower.engine import FleetClients
 from fedfeast.flower.fleet import Fleet
-from fedfeast.flower.orphans import end_with_parent
 from fedfeast.flower.terms import Terms
 from fedfeast.flower.transport import Transport
 from fedfeast.own_code import remember, trusting
@@ -28,6 +30,7 @@ LOG = logging.getLogger("fedfeast.fleet")
 REFUSE_MULTIPLE = 10.0
 # Choice: a robust rule is no better than its weights, which are the clients' own words (docs/decisions/020).
 WEIGHT_CAP = 2.0
+LOOK_SECONDS = 1.0  # between looks whether the SuperLink is still there
 SERVER_APP = "flwr-serverapp"  # Flower's program that runs us for a SuperLink
 
 
@@ -118,6 +121,21 @@ def build_server_app() -> ServerApp:
     app = ServerApp()
     app.main()(main)
     return app
+
+
+def end_with_parent() -> None:
+    """End this process, from now on, when the one that started it is gone."""
+    # A SuperLink that is stopped does not end its server app, which would knock at its door for minutes and hold the
+    # folder meanwhile. Nothing is lost by a hard end: every finished round is saved, and files are written whole.
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(LOOK_SECONDS)
+        LOG.error("the SuperLink is gone: start it and the same run again, and it goes on after the last saved round")
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 @contextmanager
