@@ -8,6 +8,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -346,7 +347,9 @@ def test_addresses_are_read() -> None:
 
 
 def start(folder: Path, superlink: int, port: int, tell: Callable[[str], None] = lambda text: None) -> None:
-    run_gateway(folder, SuperLinkAddress("127.0.0.1", superlink), ("127.0.0.1", port), tell)
+    # In a thread of its own: a browser's session in this process keeps this thread's loop.
+    with ThreadPoolExecutor(1) as apart:
+        apart.submit(run_gateway, folder, SuperLinkAddress("127.0.0.1", superlink), ("127.0.0.1", port), tell).result()
 
 
 def test_what_hinders_a_start_is_said(tmp_path: Path) -> None:
