@@ -4,8 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedfeast.networks import ElasticResNet, SearchSpace
-from fedfeast.variants import read_cache
+from fedfeast.networks import Architecture, ElasticResNet, SearchSpace
+from fedfeast.variants import Variant, VariantCache, read_cache
 
 SPACE = SearchSpace(
     stem_channels=16,
@@ -21,6 +21,8 @@ SPACE = SearchSpace(
 NETWORK = ElasticResNet(SPACE)
 # Its slices begin and end anywhere, not in chunks of eight as those above.
 TORN_SPACE = replace(SPACE, stem_channels=6, stage_channels=(6, 10), channel_divisor=2)
+# A few odd channels of a few pixels, so that every scalar can be counted.
+COUNTABLE_SPACE = replace(SPACE, expansions=(0.3, 0.6), image_size=4, image_channels=3, classes=3, channel_divisor=1)
 CACHE_FILE = Path(__file__).with_name("tiny.csv")
 CACHE = read_cache(str(CACHE_FILE), NETWORK)
 
@@ -43,6 +45,11 @@ TINY: dict[str, Any] = {
     "training.batch_size": 32,
     "engine.threads": 1,
 }
+
+
+def cache_of(network: ElasticResNet, *rows: tuple[tuple[Any, ...], ...]) -> VariantCache:
+    """Return a cache of networks given by depths, expansions and width indices."""
+    return VariantCache.of([Variant.of(network, Architecture(*row)) for row in rows])
 
 
 def as_settings(settings: dict[str, Any]) -> list[str]:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from result_files import write_result
 
 from fedfeast.data.reading.prepared import Decoded, write_prepared
 from fedfeast.evaluation import Curve, CurvePoint
@@ -150,8 +151,7 @@ clients, {result["images"]}) to a ladder on the disk. Every network is recalibra
 The ladder used {result["processor_seconds"]:.0f} s of processor time. `fedfeast verify` of all of it took
 {result["verify_seconds"]:.1f} s.
 """
-    file.write_text(text)
-    file.with_suffix(".json").write_text(json.dumps(result, indent=2) + "\n")
+    write_result(file, text, result)
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from result_files import write_result
 from round_gpu import planned, time_rounds
 
 from fedfeast.engines import GraphEngine
@@ -80,8 +81,7 @@ bfloat16. Device memory is what the whole process holds by then.
 """
     print(text)
     if arguments.out:
-        arguments.out.write_text(text)
-        arguments.out.with_suffix(".json").write_text(json.dumps(results, indent=2) + "\n")
+        write_result(arguments.out, text, results)
 
 
 if __name__ == "__main__":

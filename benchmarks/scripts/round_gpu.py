@@ -4,7 +4,6 @@ python benchmarks/scripts/round_gpu.py --set data.folder=FOLDER --out benchmarks
 """
 
 import argparse
-import json
 import platform
 import shlex
 import sys
@@ -16,6 +15,7 @@ from statistics import median
 from typing import Any
 
 import torch
+from result_files import write_result
 from torch.profiler import ProfilerActivity, profile
 
 from fedfeast.data.round_batches import BatchRecord, make_round
@@ -171,8 +171,7 @@ def main() -> None:
     text = to_markdown(result, shlex.join(["python", *sys.argv]))
     print(text)
     if arguments.out:
-        arguments.out.write_text(text)
-        arguments.out.with_suffix(".json").write_text(json.dumps(result, indent=2) + "\n")
+        write_result(arguments.out, text, result)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
+from result_files import write_result
 
 from fedfeast.machine import processor_and_cores
 from fedfeast.randomness import named_generator
@@ -248,8 +249,7 @@ downloaded ({second["downloads_per_second"]} a second, {second["received_megabyt
 {second["errors"]} errors. The server's resident memory: {memory["before"]} MB before, {memory["second_quarter"]} MB on
 average over the second quarter of the time, {memory["last_quarter"]} MB over the last, {memory["peak"]} MB at most.
 """
-    file.write_text(text)
-    file.with_suffix(".json").write_text(json.dumps(result, indent=2) + "\n")
+    write_result(file, text, result)
 
 
 def main() -> None:

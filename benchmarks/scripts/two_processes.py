@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from result_files import write_result
 
 SETTINGS = {
     "data.name": "synthetic",
@@ -102,8 +103,7 @@ before a turn also counts the turn before it.
 
 {table(result)}
 """
-    file.write_text(text)
-    file.with_suffix(".json").write_text(json.dumps(result, indent=2) + "\n")
+    write_result(file, text, result)
 
 
 def _processor() -> str:

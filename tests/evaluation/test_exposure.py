@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from tiny import COUNTABLE_SPACE, cache_of
 
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation.exposure import (
@@ -20,31 +21,15 @@ from fedfeast.evaluation.slice_regions import Part, cut_regions
 from fedfeast.networks import Architecture, ElasticResNet, SearchSpace
 from fedfeast.population import Population, paper_population
 from fedfeast.routing import LeadingSlices, envelope_of
-from fedfeast.variants import Variant, VariantCache, read_cache
+from fedfeast.variants import read_cache
 
-TINY = ElasticResNet(
-    SearchSpace(
-        stem_channels=4,
-        stage_channels=(6, 8),
-        depths=(0, 1),
-        expansions=(0.3, 0.6),
-        widths=(0.5, 1.0),
-        stage_strides=(1, 2),
-        image_size=4,
-        classes=3,
-        channel_divisor=1,
-    )
-)
-CACHE = VariantCache.of(
-    [
-        Variant.of(TINY, Architecture(depths, expansions, widths))
-        for depths, expansions, widths in [
-            ((0, 0), (0.3, 0.3), (0, 0, 0)),
-            ((1, 0), (0.3, 0.3), (0, 0, 0)),
-            ((0, 1), (0.3, 0.3), (0, 0, 1)),
-            ((1, 0), (0.6, 0.3), (1, 1, 0)),
-        ]
-    ]
+TINY = ElasticResNet(replace(COUNTABLE_SPACE, stem_channels=4, stage_channels=(6, 8)))
+CACHE = cache_of(
+    TINY,
+    ((0, 0), (0.3, 0.3), (0, 0, 0)),
+    ((1, 0), (0.3, 0.3), (0, 0, 0)),
+    ((0, 1), (0.3, 0.3), (0, 0, 1)),
+    ((1, 0), (0.6, 0.3), (1, 1, 0)),
 )
 REGIONS = cut_regions(TINY, CACHE)
 MACS = [variant.macs for variant in CACHE]

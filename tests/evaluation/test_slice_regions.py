@@ -1,9 +1,11 @@
+from dataclasses import replace
 from typing import cast, get_args
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from tiny import COUNTABLE_SPACE, cache_of
 
 from fedfeast.evaluation.slice_regions import ActivatedSupport, Part, SliceRegions, cut_regions, part_of
 from fedfeast.federation import Client
@@ -11,32 +13,17 @@ from fedfeast.methods import Feast
 from fedfeast.methods.feast import TrainingRule
 from fedfeast.networks import Architecture, ElasticResNet, SearchSpace
 from fedfeast.routing import LeadingSlices, envelope_of
-from fedfeast.variants import Variant, VariantCache, read_cache
+from fedfeast.variants import read_cache
 
-TINY = ElasticResNet(
-    SearchSpace(
-        stem_channels=6,
-        stage_channels=(6, 10),
-        depths=(0, 1, 2),
-        expansions=(0.3, 0.6),
-        widths=(0.4, 0.7, 1.0),
-        stage_strides=(1, 2),
-        image_size=4,
-        classes=3,
-        channel_divisor=1,
-    )
-)
-CACHE = VariantCache.of(
-    [
-        Variant.of(TINY, Architecture(depths, expansions, widths))
-        for depths, expansions, widths in [
-            ((0, 0), (0.3, 0.3), (0, 0, 0)),
-            ((1, 0), (0.3, 0.3), (0, 1, 0)),
-            ((0, 1), (0.3, 0.6), (1, 0, 1)),
-            ((1, 0), (0.6, 0.3), (0, 2, 1)),
-            ((0, 1), (0.3, 0.3), (2, 1, 1)),
-        ]
-    ]
+WIDE = {"stem_channels": 6, "stage_channels": (6, 10), "depths": (0, 1, 2), "widths": (0.4, 0.7, 1.0)}
+TINY = ElasticResNet(replace(COUNTABLE_SPACE, **WIDE))  # type: ignore[arg-type]
+CACHE = cache_of(
+    TINY,
+    ((0, 0), (0.3, 0.3), (0, 0, 0)),
+    ((1, 0), (0.3, 0.3), (0, 1, 0)),
+    ((0, 1), (0.3, 0.6), (1, 0, 1)),
+    ((1, 0), (0.6, 0.3), (0, 2, 1)),
+    ((0, 1), (0.3, 0.3), (2, 1, 1)),
 )
 REGIONS = cut_regions(TINY, CACHE)
 PAPER = ElasticResNet(SearchSpace())

@@ -16,17 +16,12 @@ from fedfeast.runs import Interrupted
 from fedfeast.runs.assembly import assemble
 from fedfeast.runs.training import Silent
 
+from .conftest import AUGMENTED, SHORT_ON_CUDA
+
 pytestmark = pytest.mark.gpu
 on_both_engines = pytest.mark.parametrize("engine", ["eager", "graphs"])
 
-AUGMENTED = {"augmentation.randaugment": [2, 6], "augmentation.crop_padding": 1, "augmentation.mixing": "alternate"}
-SHORT: dict[str, Any] = {
-    **AUGMENTED,
-    "training.rounds": 4,
-    "training.clients_per_round": 3,
-    "evaluation.every_rounds": 2,
-    "engine.device": "cuda",
-}
+SHORT = SHORT_ON_CUDA
 
 
 def one_round(device: str, engine: str) -> torch.Tensor:

@@ -29,21 +29,15 @@ from fedfeast.runs import Interrupted
 from fedfeast.runs.assembly import Federation, assemble
 from fedfeast.runs.training import Silent
 
+from .conftest import AUGMENTED, SHORT_ON_CUDA
+
 pytestmark = pytest.mark.gpu
 
 RATE = 0.1
 WHOLE = Precision(torch.float64, torch.float64)
 LOSS_TOLERANCE = 1e-5  # relative, of float32 without TF32
 GRADIENT_TOLERANCE = 1e-2  # norm of the difference over the norm; an H200 gives 9e-4 (smallest), 9e-3 (largest)
-AUGMENTED = {"augmentation.randaugment": [2, 6], "augmentation.crop_padding": 1, "augmentation.mixing": "alternate"}
-SHORT: dict[str, Any] = {
-    **AUGMENTED,
-    "training.rounds": 4,
-    "training.clients_per_round": 3,
-    "evaluation.every_rounds": 2,
-    "engine.device": "cuda",
-    "engine.name": "graphs",
-}
+SHORT = {**SHORT_ON_CUDA, "engine.name": "graphs"}
 
 
 def federation(**settings: Any) -> Federation:

@@ -1,29 +1,20 @@
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny import COUNTABLE_SPACE
 
 from fedfeast.evaluation.exposure import Exposure
 from fedfeast.evaluation.slice_regions import ActivatedSupport, cut_regions
-from fedfeast.networks import Architecture, ElasticResNet, SearchSpace
+from fedfeast.networks import Architecture, ElasticResNet
 from fedfeast.population import Population
 from fedfeast.routing import LeadingSlices, envelope_of
 from fedfeast.variants import Variant, VariantCache
 
-TINY = ElasticResNet(
-    SearchSpace(
-        stem_channels=4,
-        stage_channels=(6, 8),
-        depths=(0, 1, 2),
-        expansions=(0.3, 0.6),
-        widths=(0.3, 0.6, 1.0),
-        stage_strides=(1, 2),
-        image_size=4,
-        classes=3,
-        channel_divisor=1,
-    )
-)
+SPACE = replace(COUNTABLE_SPACE, stem_channels=4, stage_channels=(6, 8), depths=(0, 1, 2), widths=(0.3, 0.6, 1.0))
+TINY = ElasticResNet(SPACE)
 
 architectures = st.builds(
     Architecture,

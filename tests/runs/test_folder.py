@@ -2,15 +2,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from fedfeast.data.reading.prepared import Decoded, write_prepared
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Curve, CurvePoint
 from fedfeast.recipes import load_recipe
 from fedfeast.recipes.recipe import Recipe
 from fedfeast.runs.folder import RunFolder
+
+from .conftest import write_grey
 
 RECIPE = load_recipe("digits")
 
@@ -185,11 +185,7 @@ def test_a_run_says_which_engines_trained_it(tmp_path: Path) -> None:
 
 def prepare_own(data: Path, level: int) -> Recipe:
     """Prepare a data set of grey images of one level; return a recipe on it."""
-    labels = {split: np.arange(200, dtype=np.int64) % 10 for split in ("train", "test")}
-    blocks = [(split, 0, np.full((200, 1, 8, 8), level, np.uint8)) for split in labels]
-    data.mkdir(exist_ok=True)
-    decoded = Decoded(tuple("abcdefghij"), 1, 8, labels, blocks)
-    write_prepared(data / "mine", decoded, {"normalisation": None, "source": {}})
+    write_grey(data, level, 200)
     return load_recipe("digits", {"data.name": "mine", "data.folder": str(data)})
 
 

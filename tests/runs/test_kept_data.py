@@ -1,21 +1,17 @@
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from fedfeast.data.reading.prepared import Decoded, write_prepared
 from fedfeast.errors import InvalidInput
 from fedfeast.recipes.sections import DataSection
 from fedfeast.runs.kept_data import KeptData
 
+from .conftest import write_grey
+
 
 def write_own(data: Path, level: int) -> DataSection:
     """Write a data set of grey images of one level."""
-    labels = {split: np.arange(20, dtype=np.int64) % 10 for split in ("train", "test")}
-    blocks = [(split, 0, np.full((20, 1, 8, 8), level, np.uint8)) for split in labels]
-    data.mkdir(exist_ok=True)
-    decoded = Decoded(tuple("abcdefghij"), 1, 8, labels, blocks)
-    write_prepared(data / "mine", decoded, {"normalisation": None, "source": {}})
+    write_grey(data, level)
     return DataSection(name="mine", folder=str(data))
 
 

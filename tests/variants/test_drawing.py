@@ -1,7 +1,9 @@
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from tiny import SPACE
 
 from fedfeast.errors import InvalidInput
 from fedfeast.networks import Architecture, SearchSpace
@@ -10,16 +12,7 @@ from fedfeast.randomness import named_generator
 from fedfeast.variants import draw_architectures
 
 PAPER = SearchSpace()
-TINY = SearchSpace(
-    stem_channels=8,
-    stage_channels=(16, 32),
-    depths=(0, 1),
-    expansions=(0.25, 0.5),
-    widths=(0.5, 1.0),
-    stage_strides=(1, 2),
-    image_size=8,
-    classes=3,
-)
+TINY = replace(SPACE, stem_channels=8, stage_channels=(16, 32), image_channels=3, classes=3)
 
 
 class Counting(np.random.Generator):

@@ -11,18 +11,9 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from torch import Tensor
 
 from fedfeast.data import count_steps
-from fedfeast.federation import (
-    Aggregator,
-    Assignment,
-    Collected,
-    Engine,
-    LocalSgd,
-    Method,
-    Privacy,
-    RoundOrder,
-    TooFewAnswers,
-    norm_of,
-)
+from fedfeast.federation import Aggregator, Assignment, Collected, Engine, LocalSgd, Method, RoundOrder, TooFewAnswers
+from fedfeast.federation.aggregation.privacy import Privacy
+from fedfeast.federation.aggregation.refusals import norm_of
 from fedfeast.flower.fleet import POLL_SECONDS, Fleet, error_of
 from fedfeast.flower.messages import Report, Unreadable, from_json, one_line, to_json
 from fedfeast.flower.wire import pack_assignment, pack_slice, unpack_slice, wire_dtype

@@ -119,13 +119,18 @@ def test_an_interrupted_fetch_goes_on_where_it_broke_off(
     assert len(open_prepared(tmp_path / "data" / "cifar100").train) == 20
 
 
+def begun(folder: Path, content: bytes) -> Path:
+    """Return the place of a data set whose archive came in part."""
+    place = folder / "data" / "cifar100"
+    place.mkdir(parents=True)
+    (place / "cifar-100-python.tar.gz.partial").write_bytes(content)
+    return place
+
+
 def test_a_server_without_ranges_is_asked_for_everything(
     tmp_path: Path, publisher: Publisher, publish: Publish
 ) -> None:
-    official = publish("cifar100")
-    place = tmp_path / "data" / "cifar100"
-    place.mkdir(parents=True)
-    (place / "cifar-100-python.tar.gz.partial").write_bytes(b"old beginning")
+    official, place = publish("cifar100"), begun(tmp_path, b"old beginning")
     publisher.understands_range = False
     fetch_data("cifar100", tmp_path / "data", None, official)
     assert len(open_prepared(place).train) == 20
@@ -134,11 +139,8 @@ def test_a_server_without_ranges_is_asked_for_everything(
 def test_a_partial_file_that_is_complete_only_gets_its_name(
     tmp_path: Path, publisher: Publisher, publish: Publish
 ) -> None:
-    official = publish("cifar100")
-    place = tmp_path / "data" / "cifar100"
-    place.mkdir(parents=True)
-    whole = (publisher.folder / "cifar-100-python.tar.gz").read_bytes()
-    (place / "cifar-100-python.tar.gz.partial").write_bytes(whole)
+    official, whole = publish("cifar100"), (publisher.folder / "cifar-100-python.tar.gz").read_bytes()
+    place = begun(tmp_path, whole)
     fetch_data("cifar100", tmp_path / "data", None, official)
     assert (place / "cifar-100-python.tar.gz").read_bytes() == whole
 

@@ -13,7 +13,7 @@ from fedfeast.data import Augmentation, Examples, Mixing, Normalisation, Prepara
 from fedfeast.engines import EagerEngine, GraphEngine, Precision
 from fedfeast.engines.graphs.slots import Slot
 from fedfeast.errors import InvalidInput
-from fedfeast.federation import Assignment, Client, LocalSgd, RoundOrder
+from fedfeast.federation import Assignment, Client, LocalSgd, RoundOrder, RoundResult
 from fedfeast.methods import Feast
 from fedfeast.networks import Architecture, ElasticResNet
 from fedfeast.population import Shards
@@ -73,6 +73,11 @@ def test_rounds_equal_eager_ones(case: str) -> None:
     assert num_steps >= 12
 
 
+def apart(got: RoundResult, expected: RoundResult, start: torch.Tensor) -> float:
+    """Return how far two results are from each other, as a share of how far a round leads."""
+    return float((got.flat - expected.flat).norm() / (expected.flat - start).norm())
+
+
 def test_more_clients_than_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     built = federation("full")
     planned, flat = cohort(built, 4), built.initial_weights()
@@ -80,7 +85,7 @@ def test_more_clients_than_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = eager.run_round(RoundOrder(flat, planned, 0, RATE))
     monkeypatch.setattr("fedfeast.engines.graphs.engine.MOST_SLOTS", 2)
     got = graphs.run_round(RoundOrder(flat, planned, 0, RATE))
-    assert float((got.flat - expected.flat).norm() / (expected.flat - flat).norm()) < 1e-6
+    assert apart(got, expected, flat) < 1e-6
     assert got.losses == pytest.approx(expected.losses, rel=1e-6)
 
 
@@ -95,7 +100,7 @@ def test_clients_that_find_no_room_wait_their_turn(
         results = [graphs.run_round(RoundOrder(flat, planned, round_index, RATE)) for round_index in (0, 0)]
     expected = eager.run_round(RoundOrder(flat, planned, 0, RATE))
     assert torch.equal(results[0].flat, results[1].flat)
-    assert float((results[0].flat - expected.flat).norm() / (expected.flat - flat).norm()) < 1e-6
+    assert apart(results[0], expected, flat) < 1e-6
     assert [record.getMessage() for record in caplog.records] == [
         "the device's memory has room for 1 of 3 clients at once: the others wait their turn"
     ]
@@ -108,7 +113,7 @@ def test_a_cohort_of_one_then_of_more() -> None:
     for count in (1, 3, 1):
         planned = cohort(built, count)
         expected, got = (engine.run_round(RoundOrder(flat, planned, count, RATE)) for engine in (eager, graphs))
-        assert float((got.flat - expected.flat).norm() / (expected.flat - flat).norm()) < 1e-6
+        assert apart(got, expected, flat) < 1e-6
         assert got.losses == pytest.approx(expected.losses, rel=1e-6)
 
 
@@ -164,7 +169,7 @@ def test_fused_rounds_equal_eager_ones(
     planned, _ = method.plan_round({}, method.network.layout.zeros(torch.float32), clients, 0, named_generator(0))
     flat = method.network.initial_weights(named_generator(0, "weights")).to(DEVICE)
     expected, got = (engine.run_round(RoundOrder(flat, planned, 0, RATE)) for engine in (eager, graphs))
-    assert float((got.flat - expected.flat).norm() / (expected.flat - flat).norm()) < 1e-3
+    assert apart(got, expected, flat) < 1e-3
     assert got.num_steps == expected.num_steps == steps
     assert got.losses == pytest.approx(expected.losses, rel=1e-4)
 
@@ -187,7 +192,7 @@ def test_a_round_that_runs_out_of_memory_begins_again_with_fewer_clients_at_once
     monkeypatch.setattr(Slot, "step", failing_once)
     with caplog.at_level(logging.WARNING, "fedfeast"):
         got = graphs.run_round(RoundOrder(flat, planned, 0, RATE))
-    assert float((got.flat - expected.flat).norm() / (expected.flat - flat).norm()) < 1e-6
+    assert apart(got, expected, flat) < 1e-6
     assert got.losses == pytest.approx(expected.losses, rel=1e-6)
     assert got.num_steps == expected.num_steps
     assert "room for 2 of 4 clients" in caplog.text

@@ -1,25 +1,15 @@
+from dataclasses import replace
 from math import prod
 
 import pytest
 import torch
+from tiny import SPACE
 
 from fedfeast.engines.graphs.gradient_plan import ALIGNMENT, GradientPlan, plan_gradients, plan_whole_gradients
 from fedfeast.engines.graphs.tiles import weight_cut
-from fedfeast.networks import Architecture, ElasticResNet, SearchSpace
+from fedfeast.networks import Architecture, ElasticResNet
 
-NETWORK = ElasticResNet(
-    SearchSpace(
-        stem_channels=16,
-        stage_channels=(16, 24),
-        depths=(0, 1),
-        expansions=(0.25, 0.5),
-        widths=(0.5, 1.0),
-        stem_stride=2,
-        stage_strides=(1, 2),
-        image_channels=3,
-        classes=5,
-    )
-)
+NETWORK = ElasticResNet(replace(SPACE, stem_stride=2, image_size=32, image_channels=3, classes=5))
 ARCHITECTURES = [NETWORK.space.smallest, NETWORK.space.largest, Architecture((1, 0), (0.25, 0.5), (1, 0, 1))]
 IMAGES = (64, 3, 18, 21)  # after the stem 9 x 11, in the second stage 5 x 6
 
