@@ -34,17 +34,20 @@ class Transport:
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
         self._waiting: dict[str, PendingMessage] = {}
+        self._registrations: dict[int, Registration] = {}  # asked for once a look, however many nodes are new
 
     def nodes(self) -> set[int]:
         """Return the nodes that are connected."""
+        self._registrations.clear()
         return set(self._grid.get_node_ids())
 
     def registration(self, node_id: int) -> Registration:
         """Return under which name and key a connected node was registered."""
-        for node in self._grid.get_nodes():
-            if node.node_id == node_id:
-                return Registration(node.name, hashlib.sha256(node.public_key).hexdigest() if node.public_key else "")
-        return Registration()
+        if not self._registrations:
+            for node in self._grid.get_nodes():
+                key = hashlib.sha256(node.public_key).hexdigest() if node.public_key else ""
+                self._registrations[node.node_id] = Registration(node.name, key)
+        return self._registrations.get(node_id, Registration())
 
     def send(
         self, node_id: int, kind: str, round_index: int, content: RecordDict, patience: float

@@ -45,8 +45,9 @@ class UpdatePolicy:
 
     def _claimed(self, assignment: Assignment) -> float:
         """Return what a client's answer weighs by its own word."""
-        lies = self.adversary is not None and assignment.client.index in self.adversary.clients
-        return assignment.weight * self.adversary.claimed_multiple if lies and self.adversary else assignment.weight
+        if self.adversary is None or assignment.client.index not in self.adversary.clients:
+            return assignment.weight
+        return assignment.weight * self.adversary.claimed_multiple
 
     def reply(self, assignment: Assignment, round_index: int, sent: Tensor, returned: Tensor) -> Tensor:
         """Return what a simulated client sends back, given what it trained."""
