@@ -45,8 +45,8 @@ def bare_round(
     for assignment in assignments:
         generator = named_generator(0, "round", round_index, "client", assignment.client.index)
         examples = federation.examples.of_client(assignment.client.index)
-        plan = draw_local_plan(len(examples), examples.image_size, preparation, round_index, generator)
-        batches = make_batches(examples, plan, preparation.normalisation, torch.float32)
+        plan = draw_local_plan(len(examples), examples.shape, preparation, round_index, generator)
+        batches = make_batches(examples, plan, preparation, torch.float32)
         for step, batch in enumerate(batches):
             passes = method.passes(assignment, step, generator)
             active = [modules[one.architecture] for one in passes]
@@ -55,7 +55,7 @@ def bare_round(
             optimiser.zero_grad()
             carried = None
             for one, module in zip(passes, active, strict=True):
-                loss, carried = method.loss(one.role, (module(batch.images),), batch, carried, {})
+                loss, carried = method.loss(one.role, (module(batch.inputs),), batch, carried, {})
                 loss.backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(parameters, training.clip_norm)
             optimiser.step()

@@ -70,7 +70,7 @@ def time_preparation(federation: Federation, engine: GraphEngine, flat: torch.Te
     drawn = [engine.draw(assignment, 0) for assignment in planned(federation, flat, 0)]
     clients, plans = [one.assignment.client.index for one in drawn], [one.plan for one in drawn]
     preparation, times = federation.preparation, []
-    record = BatchRecord((preparation.batch_size, *federation.examples.pool.images.shape[1:]), torch.bfloat16)
+    record = BatchRecord.of(federation.examples.pool, preparation, torch.bfloat16)
     for _ in range(12):
         torch.cuda.synchronize()
         started = time.perf_counter()

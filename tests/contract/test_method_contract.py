@@ -159,10 +159,10 @@ def test_in_a_cohort_of_one_every_position_sent_takes_the_returned_value(case: s
     client, training = assignment.client.index, built.recipe.training
     generator = named_generator(built.recipe.seed, "round", 0, "client", client)
     examples = built.examples.of_client(client)
-    plan = draw_local_plan(len(examples), examples.image_size, built.preparation, 0, generator)
+    plan = draw_local_plan(len(examples), examples.shape, built.preparation, 0, generator)
     slot = ClientSlot(built.method, torch.float32, built.device)
     slot.load(assignment, assignment.slice_map.gather(flat))
-    batches = make_batches(examples, plan, built.preparation.normalisation, torch.float32)
+    batches = make_batches(examples, plan, built.preparation, torch.float32)
     sgd = built.method.optimiser(LocalSgd(training.weight_decay, training.clip_norm))
     train_client(built.method, assignment, slot, batches, sgd, RATE, generator)
     slices = assignment.slice_map
@@ -189,7 +189,7 @@ def test_captured_rounds_equal_eager_ones(case: str) -> None:
 def test_declared_cost_is_the_deployed_networks(case: str) -> None:
     built = federation(case)
     flat = built.initial_weights()
-    images = built.test.test.images[:2].float()
+    images = built.test.test.inputs[:2].float()
     points = built.method.operating_points()
     assert [point.macs for point in points] == sorted({point.macs for point in points})
     for point in points:

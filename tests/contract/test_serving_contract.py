@@ -58,7 +58,7 @@ def exported(folder: Path, method: str) -> dict[str, Any]:
 def test_an_exported_network_is_the_runs_own(folder: Path, method: str) -> None:
     run, index, models = trained(folder, method), exported(folder, method), folder / f"{method}-models"
     evaluator, best = run.federation.test, run.best()
-    pixels = evaluator.test.images[:100]
+    pixels = evaluator.test.inputs[:100]
     scaled = load(models).normalise(pixels)
     curve = {point.name: point for point in run.curve.points}
     points = spread_points(run.federation.method.operating_points(), RUNGS)

@@ -13,6 +13,7 @@ from fedfeast.data.augmentation import (
     draw_augmentation,
     normalise,
 )
+from fedfeast.data.examples import Normalisation
 from fedfeast.data.randaugment import apply_randaugment
 from fedfeast.errors import InvalidInput
 
@@ -99,11 +100,11 @@ def test_values_off_the_scale_are_refused(augmentation: Augmentation) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_normalise_is_pixel_less_mean_over_deviation(dtype: torch.dtype) -> None:
     images, mean, std = random_images(6), (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
-    result = normalise(images.view(2, 3, 3, 32, 32), mean, std, dtype)
+    result = normalise(images, Normalisation(mean, std), dtype)
     assert result.dtype == dtype
     expected = (images.numpy() / 255 - np.reshape(mean, (3, 1, 1))) / np.reshape(std, (3, 1, 1))
     tolerance = {torch.float32: 1e-6, torch.float64: 1e-14, torch.bfloat16: 0.01}[dtype]
-    assert np.abs(result.double().view(6, 3, 32, 32).numpy() - expected).max() < tolerance
+    assert np.abs(result.double().numpy() - expected).max() < tolerance
 
 
 @pytest.mark.gpu
@@ -115,12 +116,12 @@ def test_a_gpu_gives_the_same_bytes_without_waiting_for_it() -> None:
     torch.cuda.set_sync_debug_mode("error")
     try:
         augmented = apply_augmentation(on_gpu, plan)
-        normalised = normalise(augmented, (0.5, 0.4, 0.3), (0.2, 0.25, 0.3))
+        normalised = normalise(augmented, Normalisation((0.5, 0.4, 0.3), (0.2, 0.25, 0.3)))
     finally:
         torch.cuda.set_sync_debug_mode("default")
     expected = apply_augmentation(images, plan)
     assert torch.equal(augmented.cpu(), expected)
-    assert torch.equal(normalised.cpu(), normalise(expected, (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)))
+    assert torch.equal(normalised.cpu(), normalise(expected, Normalisation((0.5, 0.4, 0.3), (0.2, 0.25, 0.3))))
 
 
 @pytest.mark.parametrize("augmentation", [FULL, Augmentation(crop_padding=2)])

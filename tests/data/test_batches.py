@@ -44,8 +44,8 @@ def test_an_epoch_is_full_batches_topped_up_from_fresh_permutations(count: int) 
 def test_plain_batches_are_the_examples_themselves() -> None:
     held = examples(10)
     plan = draw_local_plan(10, (8, 8), PLAIN, 0, named_generator(0))
-    for order, batch in zip(plan.order, make_batches(held, plan, PLAIN.normalisation, torch.float64), strict=True):
-        torch.testing.assert_close(batch.images, held.images[order].double() / 255)
+    for order, batch in zip(plan.order, make_batches(held, plan, PLAIN, torch.float64), strict=True):
+        torch.testing.assert_close(batch.inputs, held.inputs[order].double() / 255)
         assert batch.labels_a.tolist() == batch.labels_b.tolist() == order.tolist()
         assert float(batch.mix) == 1
 
@@ -55,10 +55,10 @@ def test_the_same_generator_gives_the_same_batches() -> None:
     runs = []
     for _ in range(2):
         plan = draw_local_plan(30, (8, 8), RICH, 3, named_generator(5))
-        runs.append(list(make_batches(held, plan, RICH.normalisation, torch.float32)))
+        runs.append(list(make_batches(held, plan, RICH, torch.float32)))
     assert len(runs[0]) == 8
     for one, two in zip(*runs, strict=True):
-        assert torch.equal(one.images, two.images)
+        assert torch.equal(one.inputs, two.inputs)
         assert torch.equal(one.labels_b, two.labels_b)
         assert torch.equal(one.mix, two.mix)
 
@@ -68,13 +68,13 @@ def test_blocks_do_not_change_the_batches(monkeypatch: pytest.MonkeyPatch) -> No
     preparation = Preparation(8, BLOCK_EXAMPLES // 40 + 2, RICH.augmentation, RICH.mixing, RICH.normalisation)
     plan = draw_local_plan(40, (8, 8), preparation, 0, named_generator(0))
     assert plan.order.size > BLOCK_EXAMPLES
-    batches = list(make_batches(held, plan, RICH.normalisation, torch.float32))
+    batches = list(make_batches(held, plan, RICH, torch.float32))
     monkeypatch.setattr("fedfeast.data.batches.BLOCK_EXAMPLES", 2 * plan.order.size)
-    in_one_block = list(make_batches(held, plan, RICH.normalisation, torch.float32))
+    in_one_block = list(make_batches(held, plan, RICH, torch.float32))
     assert len(batches) == len(in_one_block) == plan.num_steps
     for order, batch, expected in zip(plan.order, batches, in_one_block, strict=True):
         assert batch.labels_a.tolist() == order.tolist()
-        assert torch.equal(batch.images, expected.images)
+        assert torch.equal(batch.inputs, expected.inputs)
         assert torch.equal(batch.labels_b, expected.labels_b)
         assert torch.equal(batch.mix, expected.mix)
 
@@ -97,9 +97,9 @@ def test_blocks_cover_every_step_once(num_examples: int, steps: int) -> None:
 def test_a_stack_holds_the_steps_of_a_range(dtype: torch.dtype) -> None:
     held = examples(30)
     plan = draw_local_plan(30, (8, 8), RICH, 0, named_generator(5))
-    batches = list(make_batches(held, plan, RICH.normalisation, dtype))[2:5]
+    batches = list(make_batches(held, plan, RICH, dtype))[2:5]
     stack = make_stack(held, plan, slice(2, 5), RICH.normalisation, dtype)
-    assert torch.equal(stack.images, torch.stack([batch.images for batch in batches]))
+    assert torch.equal(stack.inputs, torch.stack([batch.inputs for batch in batches]))
     assert torch.equal(stack.labels_a, torch.stack([batch.labels_a for batch in batches]))
     assert torch.equal(stack.labels_b, torch.stack([batch.labels_b for batch in batches]))
     assert torch.equal(stack.mix, torch.stack([batch.mix for batch in batches]))

@@ -20,18 +20,18 @@ def write_own(data: Path, name: str = "mine") -> None:
 
 def test_digits() -> None:
     digits = load_dataset("digits")
-    assert digits.train.images.shape[1:] == (1, 8, 8)
+    assert digits.train.inputs.shape[1:] == (1, 8, 8)
     assert len(digits.train) + len(digits.test) == 1797
     counts = np.bincount(digits.test.labels.numpy())
     assert len(counts) == digits.classes == 10
     assert counts.max() - counts.min() <= 2
-    assert int(digits.train.images.max()) == 255
+    assert int(digits.train.inputs.max()) == 255
 
 
 @pytest.mark.parametrize("name", EMBEDDED)
 def test_declared_facts_are_true(name: str) -> None:
     dataset, facts = load_dataset(name), facts_of(name)
-    assert dataset.train.images.shape == (facts.train_examples, facts.channels, facts.side, facts.side)
+    assert dataset.train.inputs.shape == (facts.train_examples, facts.channels, facts.side, facts.side)
     assert len(dataset.test) == facts.test_examples
     assert dataset.classes == facts.classes
 
@@ -39,7 +39,7 @@ def test_declared_facts_are_true(name: str) -> None:
 def test_synthetic_is_the_same_every_time() -> None:
     one, two = load_dataset("synthetic"), load_dataset("synthetic")
     assert len(one.train) == 60_000
-    assert bool((one.train.images == two.train.images).all())
+    assert bool((one.train.inputs == two.train.inputs).all())
 
 
 @pytest.mark.parametrize("name", OFFICIAL)
@@ -54,7 +54,7 @@ def test_official_files_in_the_data_folder_are_prepared_on_first_use(
         if file.suffix in (".gz", ".zip"):
             file.unlink()
     again = load_dataset(name, str(tmp_path), small)
-    assert bool((again.train.images == first.train.images).all())
+    assert bool((again.train.inputs == first.train.inputs).all())
 
 
 def test_the_unpacked_folder_of_cifar100_is_read_as_ever(
@@ -62,7 +62,7 @@ def test_the_unpacked_folder_of_cifar100_is_read_as_ever(
 ) -> None:
     write_unpacked("cifar100", tmp_path)
     cifar = load_dataset("cifar100", str(tmp_path), small)
-    assert cifar.train.images.shape == (20, 3, 32, 32)
+    assert cifar.train.inputs.shape == (20, 3, 32, 32)
     assert cifar.normalisation == OFFICIAL["cifar100"].normalisation
 
 
@@ -77,7 +77,7 @@ def test_a_data_folder_that_may_only_be_read_works_too(
     # Root may write anywhere, so the refusal is played.
     monkeypatch.setattr("fedfeast.data.datasets.prepare_found", refuse)
     cifar = load_dataset("cifar100", str(tmp_path), small)
-    assert int(cifar.train.images.sum()) > 0
+    assert int(cifar.train.inputs.sum()) > 0
     assert [path.name for path in tmp_path.iterdir()] == ["cifar-100-python"]
 
 

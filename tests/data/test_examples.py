@@ -14,7 +14,7 @@ def test_a_client_sees_its_own_shard() -> None:
     pool = Examples(torch.arange(5, dtype=torch.uint8).reshape(5, 1, 1, 1), torch.arange(5))
     sharded = ShardedExamples(pool, Shards(np.array([4, 0, 1, 2, 3]), np.array([0, 2, 5])))
     assert sharded.of_client(0).labels.tolist() == [4, 0]
-    assert sharded.of_client(1).images.flatten().tolist() == [1, 2, 3]
+    assert sharded.of_client(1).inputs.flatten().tolist() == [1, 2, 3]
 
 
 def test_normalisation_is_the_mean_and_deviation_of_all_pixels() -> None:

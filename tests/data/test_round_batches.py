@@ -47,7 +47,7 @@ def one_by_one(preparation: Preparation, dtype: torch.dtype) -> list[Batch]:
     return [
         batch
         for client, plan in zip(CLIENTS, plans(preparation), strict=True)
-        for batch in make_batches(sharded().of_client(client), plan, preparation.normalisation, dtype)
+        for batch in make_batches(sharded().of_client(client), plan, preparation, dtype)
     ]
 
 
@@ -60,9 +60,9 @@ def at_once(preparation: Preparation, dtype: torch.dtype) -> list[Batch]:
 
 def assert_equal(batches: Sequence[Batch], expected: Sequence[Batch]) -> None:
     for one, other in zip(batches, expected, strict=True):
-        assert one.images.dtype == other.images.dtype
+        assert one.inputs.dtype == other.inputs.dtype
         assert one.mix.dtype == other.mix.dtype
-        assert torch.equal(one.images, other.images)
+        assert torch.equal(one.inputs, other.inputs)
         assert torch.equal(one.labels_a, other.labels_a)
         assert torch.equal(one.labels_b, other.labels_b)
         assert torch.equal(one.mix, other.mix)
@@ -83,13 +83,13 @@ def test_blocks_do_not_change_the_rows(monkeypatch: pytest.MonkeyPatch, num_exam
 def test_bfloat16_images_are_the_rounded_ones() -> None:
     rounded, whole = at_once(PLAIN, torch.bfloat16), at_once(PLAIN, torch.float32)
     for one, other in zip(rounded, whole, strict=True):
-        assert torch.equal(one.images, other.images.bfloat16())
+        assert torch.equal(one.inputs, other.inputs.bfloat16())
         assert one.mix.dtype == torch.float32
 
 
 def test_mixed_bfloat16_images_are_close_and_their_shares_whole() -> None:
     for one, other in zip(at_once(RICH, torch.bfloat16), at_once(RICH, torch.float32), strict=True):
-        torch.testing.assert_close(one.images.float(), other.images, rtol=2**-7, atol=2**-6)
+        torch.testing.assert_close(one.inputs.float(), other.inputs, rtol=2**-7, atol=2**-6)
         assert torch.equal(one.mix, other.mix)
 
 
@@ -99,10 +99,10 @@ def test_a_batch_is_views_of_its_row(shape: tuple[int, int, int, int], dtype: to
     record = BatchRecord(shape, dtype)
     rows = torch.zeros(3, record.num_bytes, dtype=torch.uint8)
     together, last = record.batch(rows), record.batch(rows[2])
-    assert last.images.shape == shape
-    assert last.images.is_contiguous(memory_format=torch.channels_last)
+    assert last.inputs.shape == shape
+    assert last.inputs.is_contiguous(memory_format=torch.channels_last)
     assert last.mix.shape == ()
-    fields = ("images", "labels_a", "labels_b", "mix")
+    fields = ("inputs", "labels_a", "labels_b", "mix")
     storage = rows.untyped_storage().data_ptr()
     for number, name in enumerate(fields, start=1):
         assert getattr(last, name).untyped_storage().data_ptr() == storage

@@ -16,6 +16,7 @@ from fedfeast.data.augmentation import (
     draw_augmentation,
     normalise,
 )
+from fedfeast.data.examples import Normalisation
 from fedfeast.data.mixing import Mixing, MixPlan, apply_mixing, draw_mixing
 from fedfeast.data.randaugment import GEOMETRIC_OPERATIONS, OPERATIONS, RandAugmentPlan, apply_randaugment
 from fedfeast.data.reading.catalogue import OFFICIAL
@@ -135,7 +136,7 @@ def test_normalised_like_torchvision(torchvision: Any) -> None:
     functional = torchvision.transforms.functional
     scaled = torch.stack([functional.to_tensor(to_pillow(image)) for image in images])
     theirs = functional.normalize(scaled, list(official.mean), list(official.deviation))
-    ours = normalise(images.to(device()), official.mean, official.deviation).cpu()
+    ours = normalise(images.to(device()), official).cpu()
     torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-6)
 
 
@@ -145,7 +146,7 @@ def test_mixed_like_torchvision(torchvision: Any) -> None:
     # torchvision mixes every example with the one before it.
     before = np.tile((np.arange(batch_size) - 1) % batch_size, (steps, 1))
     plan = MixPlan(drawn.is_cutmix, drawn.lambdas, before, drawn.boxes)
-    images = normalise(photographs(steps * batch_size, (3, 32, 32)), (0.5,) * 3, (0.25,) * 3)
+    images = normalise(photographs(steps * batch_size, (3, 32, 32)), Normalisation((0.5,) * 3, (0.25,) * 3))
     images = images.reshape(steps, batch_size, 3, 32, 32)
     ours = apply_mixing(images.to(device()), plan).cpu()
     mixup, cutmix = torchvision.transforms.v2.MixUp(num_classes=10), torchvision.transforms.v2.CutMix(num_classes=10)

@@ -37,7 +37,7 @@ def plainly_trained(method: Feast, flat: torch.Tensor, sgd: LocalSgd, rate: floa
         for one_pass in method.passes(assignment, step, generator):
             shapes = NETWORK.shapes(one_pass.architecture)  # type: ignore[arg-type]
             weights = NETWORK.layout.views(parameter, shapes)
-            outputs = NETWORK.forward(weights, batch.images, one_pass.architecture, by_batch)  # type: ignore[arg-type]
+            outputs = NETWORK.forward(weights, batch.inputs, one_pass.architecture, by_batch)  # type: ignore[arg-type]
             loss, carried = method.loss(one_pass.role, outputs, batch, carried, {})
             total = total + loss
         total.backward()  # type: ignore[no-untyped-call]

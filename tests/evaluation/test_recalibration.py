@@ -36,7 +36,7 @@ def test_recalibrated_statistics_normalise_the_calibration_set_itself() -> None:
     network, held = deployed(), examples(250)
     statistics = recalibrate(network, held, NORMALISATION)
     mean, variance = statistics["stem.norm"]
-    pixels = (held.images.double() / 255 - 0.4) / 0.3
+    pixels = (held.inputs.double() / 255 - 0.4) / 0.3
     stem = torch.nn.functional.conv2d(pixels, network.layout.views(network.flat)["stem.conv"].double(), padding=1)
     torch.testing.assert_close(mean.double(), stem.mean((0, 2, 3)), rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(variance.double(), stem.var((0, 2, 3), correction=0), rtol=1e-4, atol=1e-6)
@@ -53,5 +53,5 @@ def test_accuracy_counts_every_example_once() -> None:
     accuracy = measure_accuracy(network, statistics, test, NORMALISATION)
     assert accuracy * 1203 == round(accuracy * 1203)
     assert Evaluator(held, test, NORMALISATION).accuracy(network) == accuracy
-    impossible = Examples(test.images, torch.full_like(test.labels, -1))
+    impossible = Examples(test.inputs, torch.full_like(test.labels, -1))
     assert measure_accuracy(network, statistics, impossible, NORMALISATION) == 0

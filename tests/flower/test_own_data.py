@@ -21,8 +21,8 @@ def test_a_folder_of_class_numbers(tmp_path: Path) -> None:
     draw(tmp_path / "0" / "a.png", 10, size=16)
     examples = load_own_data(str(tmp_path), FACTS)
     assert examples.labels.tolist() == [0, 3]
-    assert examples.images.shape == (2, 1, 8, 8)
-    assert set(examples.images[1].flatten().tolist()) == {30}
+    assert examples.inputs.shape == (2, 1, 8, 8)
+    assert set(examples.inputs[1].flatten().tolist()) == {30}
 
 
 def test_names_of_the_servers_classes_come_first(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_a_function_gives_arrays_or_pairs(tmp_path: Path, body: str) -> None:
     file.write_text(f"import numpy as np\ndef shots():\n    {body}\n")
     examples = load_own_data(f"{file}:shots", FACTS)
     assert isinstance(examples, Examples)
-    assert examples.images.shape[1:] == (1, 8, 8)
+    assert examples.inputs.shape[1:] == (1, 8, 8)
     assert examples.labels.tolist()[:2] == [0, 1]
 
 

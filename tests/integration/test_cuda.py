@@ -54,7 +54,7 @@ def test_a_run_is_stopped_resumed_evaluated_and_extracted(engine: str, tmp_path:
     assert "cpu" not in run.folder.environment()["device"]
     manifest = fedfeast.extract(run, tmp_path / "bundle", fedfeast.Limits(max_macs=6e5))
     with torch.no_grad():
-        right = fedfeast.load_bundle(tmp_path / "bundle")(run.federation.test.test.images.cpu()).argmax(1)
+        right = fedfeast.load_bundle(tmp_path / "bundle")(run.federation.test.test.inputs.cpu()).argmax(1)
     labels = run.federation.test.test.labels.cpu()
     assert float((right == labels).double().mean()) == pytest.approx(manifest["test_accuracy"], abs=0.01)
     assert fedfeast.plan("digits", {"engine.device": "cuda"})["supernet"]["parameters"] == 546_906

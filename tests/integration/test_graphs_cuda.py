@@ -113,7 +113,7 @@ def paper_weights(architecture: Architecture) -> dict[str, Tensor]:
 
 def plain_pass(architecture: Architecture, batch: Batch) -> tuple[float, dict[str, Tensor]]:
     leaves = {name: values.requires_grad_() for name, values in paper_weights(architecture).items()}
-    (logits,) = paper_method().network.forward(leaves, batch.images, architecture, by_batch)
+    (logits,) = paper_method().network.forward(leaves, batch.inputs, architecture, by_batch)
     loss = mixed_cross_entropy(logits, batch)
     gradients = torch.autograd.grad(loss, list(leaves.values()))
     return float(loss.detach()), dict(zip(leaves, gradients, strict=True))
@@ -124,11 +124,11 @@ def fused_pass(architecture: Architecture, batch: Batch) -> tuple[float, dict[st
     from fedfeast.engines.graphs.gradient_plan import plan_gradients
 
     network = paper_method().network
-    plan = plan_gradients(network, architecture, tuple(batch.images.shape))
+    plan = plan_gradients(network, architecture, tuple(batch.inputs.shape))
     buffer = torch.full((plan.size,), torch.nan, device="cuda")
     layers = FusedLayers(plan, buffer, torch.zeros(65536, dtype=torch.int32, device="cuda"))
     held = {name: one.requires_grad_(not is_fused(name)) for name, one in paper_weights(architecture).items()}
-    (logits,) = network.forward(held, batch.images, architecture, layers)
+    (logits,) = network.forward(held, batch.inputs, architecture, layers)
     loss = mixed_cross_entropy(logits, batch)
     leaves = {name: one for name, one in held.items() if not is_fused(name)}
     inputs = [*leaves.values(), layers.anchor]

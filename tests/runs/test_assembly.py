@@ -39,7 +39,7 @@ def test_server_held_and_test_examples_are_disjoint_from_the_clients() -> None:
         federation.test.test,
     ]
     keys = [
-        {(image.numpy().tobytes(), int(label)) for image, label in zip(e.images, e.labels, strict=True)} for e in sets
+        {(image.numpy().tobytes(), int(label)) for image, label in zip(e.inputs, e.labels, strict=True)} for e in sets
     ]
     for position, one in enumerate(keys):
         for other in keys[position + 1 :]:
@@ -138,8 +138,8 @@ def test_a_servers_own_examples_are_taken_instead_of_training_ones(tmp_path: Pat
     assert sum(client.num_examples for client in federation.clients) == 200
     assert np.bincount(federation.validation.test.labels.numpy()).tolist() == [4] * 10
     assert np.bincount(federation.validation.calibration.labels.numpy()).tolist() == [2] * 10
-    assert bool((federation.validation.test.images == 30).all())
-    assert bool((federation.examples.pool.images == 10).all())
+    assert bool((federation.validation.test.inputs == 30).all())
+    assert bool((federation.examples.pool.inputs == 10).all())
     with pytest.raises(InvalidInput, match="do not fit 60 examples of the server"):
         build(**own, data__validation_examples=41)
 

@@ -23,7 +23,7 @@ def png(width: int, height: int, mode: str = "L") -> bytes:
 def test_a_variant_predicts_as_its_bundle_does(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predictions, "KEPT_SESSIONS", 1)
     offer, predictor = Offer(BundleCache(trained), "digits", trained / "none"), Predictor()
-    image = fedfeast.Run.open(trained).federation.test.test.images[0]
+    image = fedfeast.Run.open(trained).federation.test.test.inputs[0]
     for name in list(offer.by_id)[:2]:
         classes, milliseconds = predictor.predict(offer, name, image)
         with torch.no_grad():

@@ -41,7 +41,7 @@ def test_the_same_network_gives_the_same_bytes(run: fedfeast.Run, bundle: Path, 
 def test_the_loaded_network_has_the_manifests_accuracy(run: fedfeast.Run, bundle: Path) -> None:
     test = run.federation.test.test
     with torch.no_grad():
-        right = load_bundle(bundle)(test.images).argmax(1) == test.labels
+        right = load_bundle(bundle)(test.inputs).argmax(1) == test.labels
     assert np.isclose(float(right.double().mean()), read_bundle(bundle)["test_accuracy"], atol=2 / len(test))
 
 

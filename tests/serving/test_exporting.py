@@ -40,7 +40,7 @@ def test_a_bundle_with_every_format(run: fedfeast.Run, tmp_path: Path) -> None:
     assert int8["calibration_examples"] == 120
     assert manifest["exports"]["model.pt2"]["largest_difference"] < LARGEST_DIFFERENCE
     assert "points below float32" in (tmp_path / "bundle" / "README.md").read_text()
-    images = run.federation.test.test.images[:7]
+    images = run.federation.test.test.inputs[:7]
     program = torch.export.load(tmp_path / "bundle" / "model.pt2").module()
     with torch.no_grad():
         expected = load(tmp_path / "bundle")(images)
@@ -52,7 +52,7 @@ def test_normalised_images_as_an_option(run: fedfeast.Run, tmp_path: Path) -> No
     options = ExportOptions(("onnx", "int8", "pt2"), takes_pixels=False)
     manifest = export(run, tmp_path / "bundle", LIMITS, options)
     assert {facts["input"] for facts in manifest["exports"].values()} == {"float32, normalised (batch, 1, 8, 8)"}
-    model, images = load(tmp_path / "bundle"), run.federation.test.test.images[:7]
+    model, images = load(tmp_path / "bundle"), run.federation.test.test.inputs[:7]
     program = torch.export.load(tmp_path / "bundle" / "model.pt2").module()
     with torch.no_grad():
         expected = model(images)

@@ -45,7 +45,7 @@ def test_the_extracted_network_is_the_evaluated_one(extractor: Extractor) -> Non
         model = extractor.extract(point, validate=False).model
         test = extractor.test
         with torch.no_grad():
-            accuracy = float((model(test.images).argmax(dim=1) == test.labels).double().mean())
+            accuracy = float((model(test.inputs).argmax(dim=1) == test.labels).double().mean())
         assert accuracy == pytest.approx(extractor.recorded_accuracy(point), abs=1.5 / len(test))
 
 

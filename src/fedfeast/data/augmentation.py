@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedfeast.data.examples import Normalisation
 from fedfeast.data.randaugment import (
     RandAugmentPlan,
     apply_randaugment,
@@ -68,23 +69,25 @@ def draw_augmentation(
 
 def apply_augmentation(images: Tensor, plan: AugmentationPlan) -> Tensor:
     """Return the uint8 images (examples, channels, height, width) cropped, flipped and RandAugmented."""
-    assert images.dtype == torch.uint8
     assert len(images) == len(plan.flips)
     # Choice: crop and flip come before RandAugment, the order of the reference implementations.
     if plan.crop_shifts.any() or plan.flips.any():
+        assert images.dtype == torch.uint8
         images = _crop_and_flip(images, plan)
     return images if plan.randaugment is None else apply_randaugment(images, plan.randaugment)
 
 
-def normalise(
-    images: Tensor, mean: Sequence[float], std: Sequence[float], dtype: torch.dtype = torch.float32
-) -> Tensor:
-    """Return (pixel / 255 - mean) / std per channel for uint8 images (..., channels, height, width)."""
+def normalise(inputs: Tensor, normalisation: Normalisation | None, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Return (number - mean) / deviation per channel of (examples, channels, ...), pixels / 255; token ids as int64."""
+    if normalisation is None:
+        return inputs.long()
     # Below float32 the factors themselves would round by up to half a percent.
     precision = torch.promote_types(dtype, torch.float32)
-    factors = np.stack((1 / (255 * np.asarray(std)), -np.asarray(mean) / np.asarray(std)))
-    scale, shift = send(factors, images).to(precision)[:, :, None, None]  # each (channels, 1, 1)
-    return images.to(precision).mul_(scale).add_(shift).to(dtype)
+    mean, deviation = np.asarray(normalisation.mean), np.asarray(normalisation.deviation)
+    factors = np.stack((1 / ((255 if inputs.dtype == torch.uint8 else 1) * deviation), -mean / deviation))
+    per_channel = (2, -1, *[1] * (inputs.dim() - 2))
+    scale, shift = send(factors, inputs).to(precision).view(per_channel)
+    return inputs.to(precision, copy=True).mul_(scale).add_(shift).to(dtype)
 
 
 def _crop_and_flip(images: Tensor, plan: AugmentationPlan) -> Tensor:

@@ -1,6 +1,6 @@
 """A client's local epoch as a plan drawn first, then static batches made from it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,8 @@ from fedfeast.data.augmentation import (
 from fedfeast.data.examples import Examples, Normalisation
 from fedfeast.data.mixing import Mixing, MixPlan, apply_mixing, draw_mixing, mixed_labels
 from fedfeast.data.randaugment import send
+from fedfeast.data.sequences import NO_AUGMENTATION, SequenceAugmentation, SequencePlan, apply_sequences, draw_sequences
+from fedfeast.data.tasks import CLASSIFICATION, Task
 
 BLOCK_EXAMPLES = 2048  # prepared at once: bounds the memory of a long local epoch
 
@@ -29,17 +31,22 @@ class Preparation:
     local_epochs: int
     augmentation: Augmentation
     mixing: Mixing | None
-    normalisation: Normalisation
+    normalisation: Normalisation | None  # None: token ids
+    task: Task = CLASSIFICATION
+    sequences: SequenceAugmentation = NO_AUGMENTATION
+    draws: bool = False  # whether passes draw, as dropout does
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
     """One mixed mini-batch (x~, y_a, y_b, lambda_mix), shared by all passes of a step."""
 
-    images: Tensor  # (batch, channels, height, width), normalised
-    labels_a: Tensor  # (batch,)
-    labels_b: Tensor  # (batch,)
+    inputs: Tensor  # (batch, channels, ...) normalised, or token ids (batch, length)
+    labels_a: Tensor  # (batch, ...)
+    labels_b: Tensor  # (batch, ...)
     mix: Tensor  # (), the share of labels_a
+    task: Task = CLASSIFICATION
+    draw: Tensor | None = None  # (), int64: what passes draw from, where they do
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +56,21 @@ class LocalPlan:
     order: np.ndarray  # (steps, batch) positions in the client's examples
     augmentation: AugmentationPlan
     mixing: MixPlan
+    sequences: SequencePlan | None = None
+    draws: np.ndarray | None = None  # (steps,) int64
+
+    @classmethod
+    def concatenate(cls, plans: Sequence["LocalPlan"], orders: Sequence[np.ndarray]) -> "LocalPlan":
+        """Return one plan of several clients' batches, with the positions of their examples in a common pool."""
+        sequences = [plan.sequences for plan in plans if plan.sequences is not None]
+        draws = [plan.draws for plan in plans if plan.draws is not None]
+        return cls(
+            np.concatenate(orders),
+            AugmentationPlan.concatenate([plan.augmentation for plan in plans]),
+            MixPlan.concatenate([plan.mixing for plan in plans]),
+            SequencePlan.concatenate(sequences) if sequences else None,
+            np.concatenate(draws) if draws else None,
+        )
 
     @property
     def num_steps(self) -> int:
@@ -63,39 +85,48 @@ def count_steps(num_examples: int, batch_size: int, local_epochs: int) -> int:
 
 def draw_local_plan(
     num_examples: int,
-    image_size: tuple[int, int],
+    shape: tuple[int, ...],
     preparation: Preparation,
     round_index: int,
     generator: np.random.Generator,
 ) -> LocalPlan:
-    """Draw order, augmentation and mixing of a client's round."""
+    """Draw order, augmentation and mixing of a client's round, whose examples have a shape."""
     batch_size = preparation.batch_size
     epochs = [_epoch_order(num_examples, batch_size, generator) for _ in range(preparation.local_epochs)]
     order = np.concatenate(epochs)
     augmentation = draw_augmentation(preparation.augmentation, order.size, generator)
     # Choice: the turns go on over rounds, else a client of one step a round would never see CutMix.
-    mixing = draw_mixing(preparation.mixing, len(order), batch_size, image_size, generator, first_turn=round_index)
-    return LocalPlan(order, augmentation, mixing)
+    mixing = draw_mixing(
+        preparation.mixing, len(order), batch_size, _image_size(shape), generator, first_turn=round_index
+    )
+    # From generators of their own: what one of them draws changes nothing that another does.
+    of_sequences, of_passes = generator.spawn(2)
+    sequences = None
+    if not preparation.sequences.is_none:
+        sequences = draw_sequences(preparation.sequences, order.size, shape, of_sequences)
+    draws = of_passes.integers(2**62, size=len(order)) if preparation.draws else None
+    return LocalPlan(order, augmentation, mixing, sequences, draws)
 
 
 @dataclass(frozen=True, eq=False)
 class BatchStack:
     """Several mini-batches one behind another; the fields are those of Batch."""
 
-    images: Tensor  # (steps, batch, channels, height, width)
-    labels_a: Tensor  # (steps, batch)
-    labels_b: Tensor  # (steps, batch)
+    inputs: Tensor  # (steps, batch, channels, ...)
+    labels_a: Tensor  # (steps, batch, ...)
+    labels_b: Tensor  # (steps, batch, ...)
     mix: Tensor  # (steps,)
+    draw: Tensor | None = None  # (steps,)
 
 
-def make_batches(
-    examples: Examples, plan: LocalPlan, normalisation: Normalisation, dtype: torch.dtype
-) -> Iterator[Batch]:
+def make_batches(examples: Examples, plan: LocalPlan, preparation: Preparation, dtype: torch.dtype) -> Iterator[Batch]:
     """Yield the planned batches on the examples' device, prepared in blocks of several steps."""
     for steps in blocks_of_steps(plan, BLOCK_EXAMPLES):
-        stack = make_stack(examples, plan, steps, normalisation, dtype)
+        stack = make_stack(examples, plan, steps, preparation.normalisation, dtype)
         for step in range(len(stack.mix)):
-            yield Batch(stack.images[step], stack.labels_a[step], stack.labels_b[step], stack.mix[step])
+            labels = stack.labels_a[step], stack.labels_b[step]
+            draw = None if stack.draw is None else stack.draw[step]
+            yield Batch(stack.inputs[step], *labels, stack.mix[step], preparation.task, draw)
 
 
 def blocks_of_steps(plan: LocalPlan, num_examples: int) -> Iterator[slice]:
@@ -106,20 +137,23 @@ def blocks_of_steps(plan: LocalPlan, num_examples: int) -> Iterator[slice]:
 
 
 def make_stack(
-    examples: Examples, plan: LocalPlan, steps: slice, normalisation: Normalisation, dtype: torch.dtype
+    examples: Examples, plan: LocalPlan, steps: slice, normalisation: Normalisation | None, dtype: torch.dtype
 ) -> BatchStack:
     """Gather, augment, normalise and mix the examples of a range of steps at once."""
     order, batch_size = plan.order[steps], plan.order.shape[1]
     chosen = examples.select(send(order.reshape(-1), examples.labels))
     positions = slice(steps.start * batch_size, steps.stop * batch_size)
-    pixels = apply_augmentation(chosen.images, plan.augmentation.select(positions))
-    images = normalise(pixels, normalisation.mean, normalisation.deviation, dtype)
+    inputs = apply_augmentation(chosen.inputs, plan.augmentation.select(positions))
+    inputs = normalise(inputs, normalisation, dtype)
+    if plan.sequences is not None:
+        inputs = apply_sequences(inputs, plan.sequences.select(positions))
     mixing = plan.mixing.select(steps)
-    images = apply_mixing(images.reshape(*order.shape, *images.shape[1:]), mixing)
-    labels_a, labels_b = mixed_labels(chosen.labels.reshape(order.shape), mixing)
+    inputs = apply_mixing(inputs.reshape(*order.shape, *inputs.shape[1:]), mixing)
+    labels_a, labels_b = mixed_labels(chosen.labels.reshape(*order.shape, *chosen.labels.shape[1:]), mixing)
     # A share rounded to less than float32 would weigh the two losses wrongly.
-    shares = send(mixing.lambdas, images).to(torch.promote_types(dtype, torch.float32))
-    return BatchStack(images, labels_a, labels_b, shares)
+    shares = send(mixing.lambdas, inputs).to(torch.promote_types(dtype, torch.float32))
+    draw = None if plan.draws is None else send(plan.draws[steps], inputs)
+    return BatchStack(inputs, labels_a, labels_b, shares, draw)
 
 
 def _epoch_order(num_examples: int, batch_size: int, generator: np.random.Generator) -> np.ndarray:
@@ -128,3 +162,8 @@ def _epoch_order(num_examples: int, batch_size: int, generator: np.random.Genera
     steps = count_steps(num_examples, batch_size, 1)
     permutations = [generator.permutation(num_examples) for _ in range(-(-steps * batch_size // num_examples))]
     return np.concatenate(permutations)[: steps * batch_size].reshape(steps, batch_size)
+
+
+def _image_size(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return height and width; a sequence has one row."""
+    return (shape[-2] if len(shape) > 1 else 1), shape[-1]

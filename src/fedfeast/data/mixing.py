@@ -30,6 +30,11 @@ class MixPlan:
     partners: NDArray[np.int64]  # (steps, batch), positions within the mini-batch
     boxes: NDArray[np.int64]  # (steps, 4): top, left, bottom, right, half open; empty for Mixup
 
+    @property
+    def is_none(self) -> bool:
+        """Whether every example keeps all of itself."""
+        return bool((self.lambdas == 1).all() and (self.boxes == 0).all())
+
     def select(self, steps: slice) -> "MixPlan":
         """Return the plan of a range of mini-batches."""
         return MixPlan(self.is_cutmix[steps], self.lambdas[steps], self.partners[steps], self.boxes[steps])
@@ -70,6 +75,8 @@ def draw_mixing(
 
 def apply_mixing(images: Tensor, plan: MixPlan) -> Tensor:
     """Return the float images (steps, batch, channels, height, width), each mixed with its partner."""
+    if plan.is_none:
+        return images
     steps, batch_size, _, height, width = images.shape
     assert plan.partners.shape == (steps, batch_size)
     flat_partners = plan.partners + batch_size * np.arange(steps)[:, None]
@@ -84,6 +91,8 @@ def apply_mixing(images: Tensor, plan: MixPlan) -> Tensor:
 
 def mixed_labels(labels: Tensor, plan: MixPlan) -> tuple[Tensor, Tensor]:
     """Return the labels (steps, batch) of the examples, weighed by lambda, and of their partners, by 1 - lambda."""
+    if labels.dim() > 2:
+        return labels, labels  # only single classes are ever mixed
     return labels, labels.gather(1, send(plan.partners, labels))
 
 

@@ -90,7 +90,7 @@ def train_client(
         carried = None
         for one_pass in method.passes(assignment, step, generator):
             leaves = slot.leaves(one_pass.architecture)
-            outputs = method.network.forward(leaves.weights, batch.images, one_pass.architecture, by_batch)
+            outputs = method.network.forward(leaves.weights, batch.inputs, one_pass.architecture, by_batch)
             loss, carried = method.loss(one_pass.role, outputs, batch, carried, slot.constants)
             leaves.add_gradient_of(loss)
             losses[one_pass.role].append(loss.detach())
@@ -127,8 +127,8 @@ def train_locally(
 ) -> tuple[RoleLosses, int]:
     """Train what a client received on its examples; return the losses and the steps, the weights are the slot's."""
     generator = named_generator(this.seed, "round", this.round_index, "client", assignment.client.index)
-    plan = draw_local_plan(len(examples), examples.image_size, this.preparation, this.round_index, generator)
-    batches = make_batches(examples, plan, this.preparation.normalisation, this.dtype)
+    plan = draw_local_plan(len(examples), examples.shape, this.preparation, this.round_index, generator)
+    batches = make_batches(examples, plan, this.preparation, this.dtype)
     slot.load(assignment, received)
     return train_client(method, assignment, slot, batches, this.sgd, this.learning_rate, generator), plan.num_steps
 

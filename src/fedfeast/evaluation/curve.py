@@ -73,7 +73,7 @@ class Evaluator:
 
     calibration: Examples
     test: Examples
-    normalisation: Normalisation
+    normalisation: Normalisation | None
 
     def accuracy(self, deployed: Deployed) -> float:
         """Return the share of test examples that the recalibrated network gets right."""
@@ -97,7 +97,9 @@ class Evaluator:
 
 
 @torch.no_grad()
-def measure_accuracy(deployed: Deployed, statistics: Statistics, test: Examples, normalisation: Normalisation) -> float:
+def measure_accuracy(
+    deployed: Deployed, statistics: Statistics, test: Examples, normalisation: Normalisation | None
+) -> float:
     """Return the share of examples classified right under the given statistics."""
     correct = torch.zeros((), dtype=torch.int64, device=test.labels.device)
     by_statistics = ByStatistics(statistics)

@@ -14,7 +14,7 @@ CALIBRATION_BATCH = 250
 
 
 @torch.no_grad()
-def recalibrate(deployed: Deployed, calibration: Examples, normalisation: Normalisation) -> Statistics:
+def recalibrate(deployed: Deployed, calibration: Examples, normalisation: Normalisation | None) -> Statistics:
     """Return each norm layer's mean and variance over the calibration examples, batch by batch."""
     recording = RecordingByBatch()
     dtype = deployed.flat.dtype
@@ -24,11 +24,11 @@ def recalibrate(deployed: Deployed, calibration: Examples, normalisation: Normal
 
 
 def in_batches(
-    examples: Examples, normalisation: Normalisation, batch_size: int, dtype: torch.dtype
+    examples: Examples, normalisation: Normalisation | None, batch_size: int, dtype: torch.dtype
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield normalised images and labels in order, without augmentation, in batches as equal as can be."""
     # A remainder of one example would have no batch statistics.
     num_batches = -(-len(examples) // batch_size)
-    pieces = zip(examples.images.tensor_split(num_batches), examples.labels.tensor_split(num_batches), strict=True)
+    pieces = zip(examples.inputs.tensor_split(num_batches), examples.labels.tensor_split(num_batches), strict=True)
     for images, labels in pieces:
-        yield normalise(images, normalisation.mean, normalisation.deviation, dtype), labels
+        yield normalise(images, normalisation, dtype), labels

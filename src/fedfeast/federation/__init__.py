@@ -25,6 +25,7 @@ from fedfeast.federation.engine import TooFewAnswers as TooFewAnswers
 from fedfeast.federation.local_sgd import LocalSgd as LocalSgd
 from fedfeast.federation.losses import mixed_cross_entropy as mixed_cross_entropy
 from fedfeast.federation.losses import soft_cross_entropy as soft_cross_entropy
+from fedfeast.federation.losses import supervised_loss as supervised_loss
 from fedfeast.federation.method import Method as Method
 from fedfeast.federation.parts import Parts as Parts
 from fedfeast.federation.records import Assignment as Assignment

@@ -4,10 +4,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedfeast.data import Batch
+from fedfeast.data.tasks import CLASSIFICATION
+
+
+def supervised_loss(outputs: Tensor, batch: Batch) -> Tensor:
+    """Return L_sup (Eq. 9): the task's loss against both labels of the mixed batch."""
+    if batch.task is CLASSIFICATION:
+        return mixed_cross_entropy(outputs, batch)
+    return batch.task.loss(outputs, batch.labels_a)  # only images with classes are ever mixed
 
 
 def mixed_cross_entropy(logits: Tensor, batch: Batch) -> Tensor:
-    """Return L_sup (Eq. 9): cross-entropy against both labels of the mixed batch."""
+    """Return the cross-entropy against both labels of the mixed batch."""
     log_probabilities = F.log_softmax(logits, dim=1)
     first, second = F.nll_loss(log_probabilities, batch.labels_a), F.nll_loss(log_probabilities, batch.labels_b)
     return batch.mix * first + (1 - batch.mix) * second

@@ -57,7 +57,7 @@ def find_function(source: str) -> Callable[[], Any]:
 def check_examples(found: Any, facts: DatasetFacts, source: str) -> Examples:
     """Return images and labels, given as a pair of arrays or one pair after another; refuse what does not suit."""
     if isinstance(found, Examples):
-        images, labels = found.images.numpy(), found.labels.numpy()
+        images, labels = found.inputs.numpy(), found.labels.numpy()
     elif isinstance(found, tuple) and len(found) == 2 and not _is_pair(found):
         images, labels = np.asarray(found[0]), np.asarray(found[1])
     elif isinstance(found, Iterable):

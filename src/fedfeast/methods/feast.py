@@ -19,8 +19,7 @@ from fedfeast.federation import (
     Parts,
     Pass,
     State,
-    mixed_cross_entropy,
-    soft_cross_entropy,
+    supervised_loss,
 )
 from fedfeast.methods.served_variants import cached_points
 from fedfeast.networks import Architecture, ElasticResNet
@@ -91,12 +90,12 @@ class Feast(Method):
     ) -> tuple[Tensor, Tensor | None]:
         """Return L_sup, or for a student L_stu against the teacher's detached softmax (Eq. 9)."""
         (logits,) = outputs
-        supervised = mixed_cross_entropy(logits, batch)
+        supervised = supervised_loss(logits, batch)
         if role == "teacher":
-            return supervised, logits.detach().softmax(dim=1)
+            return supervised, batch.task.soften(logits.detach())
         if role == "student":
             assert carried is not None, "the teacher's pass comes first"
-            distilled = soft_cross_entropy(logits, carried)
+            distilled = batch.task.distillation_loss(logits, carried)
             return (1 - self.distillation_share) * supervised + self.distillation_share * distilled, carried
         return supervised, carried
 

@@ -6,7 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from fedfeast.data import Batch
-from fedfeast.federation import Assignment, Constants, Method, Pass, mixed_cross_entropy
+from fedfeast.federation import Assignment, Constants, Method, Pass, supervised_loss
 
 
 class OnePassMethod(Method):
@@ -24,4 +24,4 @@ class OnePassMethod(Method):
         self, role: str, outputs: tuple[Tensor, ...], batch: Batch, carried: Tensor | None, constants: Constants
     ) -> tuple[Tensor, Tensor | None]:
         """Return the supervised loss of the last exit."""
-        return mixed_cross_entropy(outputs[-1], batch), None
+        return supervised_loss(outputs[-1], batch), None

@@ -158,7 +158,7 @@ def split_data(recipe: Recipe) -> SplitData:
     validation, calibration = (
         server.select(torch.from_numpy(chosen)) for chosen in (split.validation, split.calibration)
     )
-    normalisation = dataset.normalisation or measure_normalisation(pool.images)
+    normalisation = dataset.normalisation or measure_normalisation(pool.inputs)
     return SplitData(pool, validation, calibration, dataset.test, normalisation)
 
 

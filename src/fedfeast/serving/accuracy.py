@@ -16,6 +16,6 @@ ACCURACY_BATCH = 50
 @torch.no_grad()
 def measure_accuracy(predict: Predict, examples: Examples) -> float:
     """Return the share of the examples that are classified right."""
-    batches = (torch.split(part, ACCURACY_BATCH) for part in (examples.images, examples.labels))
+    batches = (torch.split(part, ACCURACY_BATCH) for part in (examples.inputs, examples.labels))
     right = sum(int((predict(images).argmax(dim=1) == labels).sum()) for images, labels in zip(*batches, strict=True))
     return right / len(examples)

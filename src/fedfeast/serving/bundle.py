@@ -42,7 +42,7 @@ def write_bundle(
     """
     weights = {name: one for name, one in extracted.model.network.state_dict().items() if one.is_floating_point()}
     (folder / "weights.safetensors").write_bytes(save(weights))  # save_file would let nobody else read it
-    images, labels = extracted.samples.images, extracted.samples.labels
+    images, labels = extracted.samples.inputs, extracted.samples.labels
     with torch.no_grad():
         logits = extracted.model(images)
     (folder / "samples.safetensors").write_bytes(save({"images": images, "labels": labels, "logits": logits}))

@@ -114,7 +114,7 @@ class Exporter:
     @torch.no_grad()
     def check(self, predict: Predict, model: Model) -> dict[str, Any]:
         """Compare with torch on real examples; refuse what differs."""
-        images = self._extractor.test.images[:CHECKED_EXAMPLES].cpu()
+        images = self._extractor.test.inputs[:CHECKED_EXAMPLES].cpu()
         expected, logits = model(images), predict(images)
         difference = float((logits - expected).abs().max())
         first, second = expected.topk(2, dim=1).values.T

@@ -66,6 +66,7 @@ class Extractor:
         federation = self.run.federation
         deployed = self._deploy(self._flat, point)
         statistics = recalibrate(deployed, self.calibration, federation.test.normalisation)
+        assert federation.test.normalisation is not None
         table = self._table(point, federation.test.normalisation)
         model = fill(self.family.build(table), table, state_dict_of(deployed, statistics))
         facts = {
@@ -179,7 +180,7 @@ class Extractor:
 
     @cached_property
     def _calibration_facts(self) -> dict[str, Any]:
-        return {"examples": len(self.calibration), "sha256": _hash(self.calibration.images, self.calibration.labels)}
+        return {"examples": len(self.calibration), "sha256": _hash(self.calibration.inputs, self.calibration.labels)}
 
     @cached_property
     def _class_names(self) -> list[str]:

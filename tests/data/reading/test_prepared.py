@@ -43,8 +43,8 @@ def test_what_is_written_is_opened_again(tmp_path: Path) -> None:
     assert content == read_description(tmp_path / "mine") | {"class_names": ("a", "b")}
     assert facts_in(content) == DatasetFacts(2, 1, 4, 5, 3, 2)
     dataset = open_prepared(tmp_path / "mine")
-    assert dataset.train.images.shape == (5, 1, 4, 4)
-    assert dataset.train.images[:, 0, 3, 3].tolist() == [50, 51, 52, 53, 54]
+    assert dataset.train.inputs.shape == (5, 1, 4, 4)
+    assert dataset.train.inputs[:, 0, 3, 3].tolist() == [50, 51, 52, 53, 54]
     assert dataset.train.labels.tolist() == [0, 1, 0, 1, 0]
     assert dataset.server is not None
     assert len(dataset.server) == 2
@@ -60,7 +60,7 @@ def test_arrays_are_mapped_and_their_files_never_change(tmp_path: Path) -> None:
     dataset = open_prepared(tmp_path / "mine")
     mapped = Path("/proc/self/maps").read_text() if sys.platform == "linux" else "train_images.npy"
     assert "train_images.npy" in mapped
-    dataset.train.images.zero_()
+    dataset.train.inputs.zero_()
     assert (tmp_path / "mine" / "train_images.npy").read_bytes() == before
 
 

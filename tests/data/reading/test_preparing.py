@@ -52,7 +52,7 @@ def test_own_images(tmp_path: Path, photos: Path) -> None:
     assert content["examples"] == {"train": 6, "test": 4}
     assert content["source"] == {"images": str(photos), "size": None, "seed": 0, "test_share": 0.4}
     dataset = open_prepared(tmp_path / "data" / "pets")
-    assert np.array_equal(dataset.test.images[:, 0, 0, 0], dataset.test.labels)
+    assert np.array_equal(dataset.test.inputs[:, 0, 0, 0], dataset.test.labels)
     assert dataset.normalisation is None
 
 
@@ -61,7 +61,7 @@ def test_what_is_prepared_is_replaced_on_demand_only(tmp_path: Path, photos: Pat
     with pytest.raises(InvalidInput, match=r"pets is already prepared: choose another name, or say --replace"):
         prepare_data("pets", photos, tmp_path / "data")
     content = prepare_data("pets", photos, tmp_path / "data", ImageOptions(size=16), replace=True)
-    assert content["side"] == open_prepared(tmp_path / "data" / "pets").train.image_size[0] == 16
+    assert content["side"] == open_prepared(tmp_path / "data" / "pets").train.shape[1] == 16
 
 
 def test_a_failed_replacement_keeps_what_was_there(tmp_path: Path, photos: Path) -> None:

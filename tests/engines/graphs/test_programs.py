@@ -48,7 +48,7 @@ def test_a_network_leaves_outputs_and_takes_their_gradients(position: int) -> No
     compact = torch.zeros(shared.compact_size, dtype=torch.float64)
     counters = torch.zeros(1, dtype=torch.int32)
     memory = Memory(compact, compact, torch.full((shared.gradient_size,), torch.nan, dtype=torch.float64), counters)
-    program, rooms = NetworkProgram(shared, blueprint, batch().images, memory), exchange()
+    program, rooms = NetworkProgram(shared, blueprint, batch().inputs, memory), exchange()
     for seed in range(2):  # the same memory again, other weights
         flat = network.initial_weights(named_generator(seed)).double()
         PlainVectors().gather(flat, blueprint, memory.low, memory.full)
@@ -56,7 +56,7 @@ def test_a_network_leaves_outputs_and_takes_their_gradients(position: int) -> No
             name: view.clone().requires_grad_()
             for name, view in network.layout.views(flat, network.shapes(architecture)).items()
         }
-        (expected,) = network.forward(leaves, batch().images, architecture, by_batch)
+        (expected,) = network.forward(leaves, batch().inputs, architecture, by_batch)
         assert program.forward(rooms) == SHAPES
         torch.testing.assert_close(rooms.outputs[0], expected.detach(), rtol=1e-12, atol=1e-12)
         rooms.gradients[0].copy_(drawn(f"gradient {seed}", *SHAPES[0]))

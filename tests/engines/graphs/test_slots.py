@@ -38,7 +38,7 @@ def federation(case: str = "feast") -> Federation:
 
 def make_slot(case: str = "feast") -> tuple[Slot, GraphContext, BatchRecord]:
     built = federation(case)
-    shape = (built.preparation.batch_size, *built.examples.pool.images.shape[1:])
+    shape = (built.preparation.batch_size, *built.examples.pool.inputs.shape[1:])
     precision = Precision(torch.float64, torch.float64)
     shared = GraphContext(built.method, SGD, precision, built.device, shape, False)
     record = BatchRecord(shape, torch.float64)
@@ -72,7 +72,7 @@ def train_eagerly(one: Assignment, case: str = "feast") -> torch.Tensor:
     plan = draw_local_plan(len(examples), (8, 8), built.preparation, 0, generator)
     eager = ClientSlot(built.method, torch.float64, built.device)
     eager.load(one, one.slice_map.gather(built.initial_weights()))
-    batches = make_batches(examples, plan, built.preparation.normalisation, torch.float64)
+    batches = make_batches(examples, plan, built.preparation, torch.float64)
     train_client(built.method, one, eager, batches, SGD, RATE, generator)
     return eager.weights
 

@@ -39,7 +39,7 @@ def test_the_file_imports_torch_and_the_standard_library_alone() -> None:
 
 
 def test_a_bundle_loads_with_torch_alone(run: fedfeast.Run, bundle: Path, tmp_path: Path) -> None:
-    images = run.federation.test.test.images[:50]
+    images = run.federation.test.test.inputs[:50]
     save_file({"images": images}, tmp_path / "images.safetensors")
     code = (
         "import sys\n"

@@ -47,7 +47,7 @@ def test_a_quantised_network_is_smaller_and_predicts_alike(extractor: Extractor,
     assert (tmp_path / "int8.onnx").stat().st_size < 0.4 * len(network)
     session = Session(tmp_path / "int8.onnx")
     with torch.no_grad():
-        alike = session(extractor.test.images).argmax(dim=1) == extracted.model(extractor.test.images).argmax(dim=1)
+        alike = session(extractor.test.inputs).argmax(dim=1) == extracted.model(extractor.test.inputs).argmax(dim=1)
     assert float(alike.double().mean()) > 0.9
     assert abs(measure_accuracy(session, extractor.test) - extracted.facts["test_accuracy"]) < 0.06
     assert [file.name for file in tmp_path.iterdir()] == ["int8.onnx"]

@@ -40,7 +40,7 @@ class GraphContext:
     sgd: LocalSgd
     precision: Precision
     device: torch.device
-    image_shape: tuple[int, int, int, int]  # (batch, channels, height, width)
+    image_shape: tuple[int, ...]  # (batch, channels, height, width)
     fused: bool  # whether there are fused kernels for this precision and device
     output_shapes: dict[Hashable, Shapes] = field(default_factory=dict)  # of architectures that ran once
     setup_seconds: float = 0.0

@@ -57,8 +57,8 @@ class GraphEngine(Engine):
     ) -> None:
         self.method, self._examples, self._preparation, self._sgd = method, examples, preparation, sgd
         self._seed, self._device = seed, device
-        shape = (preparation.batch_size, *examples.pool.images.shape[1:])
-        self._record = BatchRecord(shape, precision.activations)
+        self._record = BatchRecord.of(examples.pool, preparation, precision.activations)
+        shape = self._record.input_shape
         self.context = GraphContext(method, sgd, precision, device, shape, can_fuse(precision, device))
         torch.backends.cudnn.deterministic = True  # plain layers give the same bits twice, as the fused ones do
         self._slots: list[Slot] = []
@@ -84,8 +84,8 @@ class GraphEngine(Engine):
     def draw(self, assignment: Assignment, round_index: int) -> ClientRound:
         """Draw a client's round, in the order of the eager engine."""
         generator = named_generator(self._seed, "round", round_index, "client", assignment.client.index)
-        size, num_examples = self._examples.pool.image_size, assignment.client.num_examples
-        plan = draw_local_plan(num_examples, size, self._preparation, round_index, generator)
+        shape, num_examples = self._examples.pool.shape, assignment.client.num_examples
+        plan = draw_local_plan(num_examples, shape, self._preparation, round_index, generator)
         passes = [self.method.passes(assignment, step, generator) for step in range(plan.num_steps)]
         return ClientRound(assignment, plan, passes)
 

@@ -79,7 +79,7 @@ class Lane:
             return self._passing[1]  # unless the context has forgotten it since
         if architecture not in self._networks:
             started = time.perf_counter()
-            program = NetworkProgram(context, context.blueprint(architecture), self._batch.images, self.memory)
+            program = NetworkProgram(context, context.blueprint(architecture), self._batch.inputs, self.memory)
             exchange = self._exchange(self._shapes_of(architecture, program))
             if architecture not in context.architectures:
                 self._passing = (architecture, ReadyNetwork.uncaptured(program, exchange))

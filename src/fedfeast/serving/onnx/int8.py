@@ -25,7 +25,7 @@ def quantise(network: bytes, path: Path, calibration: Examples, prepare: Callabl
         """Hands out the calibration examples in batches."""
 
         def __init__(self) -> None:
-            self._batches: Iterator[Tensor] = iter(torch.split(calibration.images, CALIBRATED_AT_ONCE))
+            self._batches: Iterator[Tensor] = iter(torch.split(calibration.inputs, CALIBRATED_AT_ONCE))
 
         def get_next(self) -> dict[str, Any] | None:
             """Return the next batch by input name, None at the end."""

@@ -1,0 +1,229 @@
+"""What is learnt: the loss of a task, what a teacher passes on, and the metrics by which a network is judged."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedfeast.errors import InvalidInput
+
+NOWHERE = -1  # a label that counts nowhere: the padding behind a short text
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A figure by which networks are judged."""
+
+    name: str
+    more_is_better: bool
+    is_share: bool = False  # from 0 to 1, and shown in percent
+
+    @property
+    def unit(self) -> str:
+        """What stands behind a shown figure."""
+        return " %" if self.is_share else ""
+
+    def shown(self, value: float) -> float:
+        """Return the figure as people read it: shares in percent."""
+        return 100 * value if self.is_share else value
+
+    def show(self, value: float) -> str:
+        """Return the figure with its unit."""
+        return f"{self.shown(value):.2f}{self.unit}" if self.is_share else f"{value:.4g}"
+
+    def merit(self, value: float) -> float:
+        """Return a number that is greater for what is better."""
+        return value if self.more_is_better else -value
+
+
+ACCURACY = Metric("accuracy", more_is_better=True, is_share=True)
+
+
+class Task(ABC):
+    """What the labels are, and how outputs are measured against them."""
+
+    name: ClassVar[str]
+    metrics: ClassVar[tuple[Metric, ...]]  # the first one scores
+
+    @property
+    def metric(self) -> Metric:
+        """The metric of curves and scores."""
+        return self.metrics[0]
+
+    def metric_named(self, name: str) -> Metric:
+        """Return one of the task's metrics."""
+        for metric in self.metrics:
+            if metric.name == name:
+                return metric
+        known = ", ".join(metric.name for metric in self.metrics)
+        raise InvalidInput(f"the task {self.name} has no metric {name!r}: choose one of {known}.")
+
+    @abstractmethod
+    def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Return the mean loss of a mini-batch."""
+
+    @abstractmethod
+    def soften(self, outputs: Tensor) -> Tensor:
+        """Return what a teacher's outputs tell its students."""
+
+    @abstractmethod
+    def distillation_loss(self, outputs: Tensor, soft: Tensor) -> Tensor:
+        """Return a student's mean loss against what its teacher told."""
+
+    @abstractmethod
+    def totals(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Return, example by example, the sums in float64 from which figures are made: (examples, sums)."""
+
+    @abstractmethod
+    def figures(self, totals: Tensor) -> dict[str, float]:
+        """Return every metric from added-up sums."""
+
+
+class Classification(Task):
+    """One class of several; outputs are logits (batch, classes)."""
+
+    name = "classification"
+    metrics = (ACCURACY,)
+
+    def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Return the cross-entropy."""
+        return F.nll_loss(F.log_softmax(outputs, dim=1), labels)
+
+    def soften(self, outputs: Tensor) -> Tensor:
+        """Return the probabilities."""
+        return outputs.softmax(dim=1)
+
+    def distillation_loss(self, outputs: Tensor, soft: Tensor) -> Tensor:
+        """Return the cross-entropy against the teacher's probabilities (L_KD of Eq. 9)."""
+        return F.cross_entropy(outputs, soft)
+
+    def totals(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Return whether an example is right, and one."""
+        right = (outputs.argmax(dim=1) == labels).double()
+        return torch.stack((right, torch.ones_like(right)), dim=1)
+
+    def figures(self, totals: Tensor) -> dict[str, float]:
+        """Return the share of examples that are right."""
+        right, count = totals.tolist()
+        return {"accuracy": right / count if count else 0.0}
+
+
+class NextToken(Task):
+    """The next symbol at every position; outputs are logits (batch, length, vocabulary)."""
+
+    name = "next-token"
+    metrics = (Metric("bits", more_is_better=False), ACCURACY, Metric("perplexity", more_is_better=False))
+
+    def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Return the cross-entropy over all positions that count."""
+        return F.cross_entropy(outputs.flatten(0, 1), labels.flatten(), ignore_index=NOWHERE)
+
+    def soften(self, outputs: Tensor) -> Tensor:
+        """Return the probabilities at every position."""
+        return outputs.softmax(dim=2)
+
+    def distillation_loss(self, outputs: Tensor, soft: Tensor) -> Tensor:
+        """Return the cross-entropy against the teacher's probabilities, over all positions."""
+        return F.cross_entropy(outputs.flatten(0, 1), soft.flatten(0, 1))
+
+    def totals(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Return by example the nats, the right guesses and the positions that count."""
+        counts = labels != NOWHERE
+        nats = F.cross_entropy(outputs.transpose(1, 2).double(), labels, ignore_index=NOWHERE, reduction="none")
+        right = (outputs.argmax(dim=2) == labels) & counts
+        return torch.stack((nats.sum(dim=1), right.double().sum(dim=1), counts.double().sum(dim=1)), dim=1)
+
+    def figures(self, totals: Tensor) -> dict[str, float]:
+        """Return bits a symbol, the share of right guesses and the perplexity."""
+        nats, right, count = totals.tolist()
+        mean = torch.tensor(nats / count if count else 0.0, dtype=torch.float64)
+        bits = float(mean / torch.log(torch.tensor(2.0, dtype=torch.float64)))
+        return {"bits": bits, "accuracy": right / count if count else 0.0, "perplexity": float(mean.exp())}
+
+
+class MultiLabel(Task):
+    """Any number of labels at once; outputs are logits (batch, labels), labels zeros and ones."""
+
+    name = "multi-label"
+    metrics = (Metric("f1", more_is_better=True, is_share=True), Metric("exact", more_is_better=True, is_share=True))
+
+    def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Return the binary cross-entropy."""
+        return F.binary_cross_entropy_with_logits(outputs, labels.to(outputs.dtype))
+
+    def soften(self, outputs: Tensor) -> Tensor:
+        """Return every label's probability."""
+        return outputs.sigmoid()
+
+    def distillation_loss(self, outputs: Tensor, soft: Tensor) -> Tensor:
+        """Return the binary cross-entropy against the teacher's probabilities."""
+        return F.binary_cross_entropy_with_logits(outputs, soft)
+
+    def totals(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Return by example the labels rightly said, said, there, whether all are right, and one."""
+        said, there = outputs > 0, labels > 0
+        exact = (said == there).all(dim=1)
+        sums = ((said & there).sum(dim=1), said.sum(dim=1), there.sum(dim=1), exact, torch.ones_like(exact))
+        return torch.stack([one.double() for one in sums], dim=1)
+
+    def figures(self, totals: Tensor) -> dict[str, float]:
+        """Return F1 over all labels alike, and the share of examples with all labels right."""
+        both, said, there, exact, count = totals.tolist()
+        return {
+            "f1": 2 * both / (said + there) if said + there else 1.0,
+            "exact": exact / count if count else 0.0,
+        }
+
+
+class Regression(Task):
+    """Numbers; outputs and labels are (batch, dimensions)."""
+
+    name = "regression"
+    metrics = (
+        Metric("rmse", more_is_better=False),
+        Metric("mae", more_is_better=False),
+        Metric("r2", more_is_better=True),
+    )
+
+    def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Return the mean squared error."""
+        return F.mse_loss(outputs, labels.to(outputs.dtype))
+
+    def soften(self, outputs: Tensor) -> Tensor:
+        """Return the teacher's numbers."""
+        return outputs
+
+    def distillation_loss(self, outputs: Tensor, soft: Tensor) -> Tensor:
+        """Return the mean squared distance from the teacher's numbers."""
+        return F.mse_loss(outputs, soft)
+
+    def totals(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Return by example the sums of squared and absolute errors, of labels and their squares, and the count."""
+        wanted = labels.double()
+        error = outputs.double() - wanted
+        sums = (error.square(), error.abs(), wanted, wanted.square(), torch.ones_like(wanted))
+        return torch.stack([one.sum(dim=1) for one in sums], dim=1)
+
+    def figures(self, totals: Tensor) -> dict[str, float]:
+        """Return the root of the mean squared error, the mean absolute error, and the variance explained."""
+        squared, absolute, total, total_squares, count = totals.tolist()
+        if not count:
+            return {"rmse": 0.0, "mae": 0.0, "r2": 0.0}
+        spread = total_squares - total**2 / count
+        explained = 1 - squared / spread if spread > 0 else 0.0
+        return {"rmse": (squared / count) ** 0.5, "mae": absolute / count, "r2": explained}
+
+
+TASKS: Mapping[str, Task] = {task.name: task for task in (Classification(), NextToken(), MultiLabel(), Regression())}
+CLASSIFICATION = TASKS["classification"]
+
+
+def task_named(name: str) -> Task:
+    """Return a task by its name."""
+    if name not in TASKS:
+        raise InvalidInput(f"{name!r} is no task: choose one of {', '.join(TASKS)}.")
+    return TASKS[name]
