@@ -67,6 +67,7 @@ class _Permissions:
     lock: threading.RLock = field(default_factory=threading.RLock)
     codes: dict[str, Code] = field(default_factory=dict)  # by place, as they were read when they were trusted
     modules: dict[str, tuple[Code, ModuleType]] = field(default_factory=dict)  # by place, as they were executed
+    offered: dict[str, Any] = field(default_factory=dict)  # what a program of the user's holds itself, by its name
     open_blocks: int = 0  # of trusting()
 
 
@@ -78,6 +79,17 @@ def trust(source: str, setting: str = "trust") -> None:
     code = _read(source, setting)
     with _PERMISSIONS.lock:
         _PERMISSIONS.codes[code.place] = code
+
+
+def offer(thing: Any, file: str, name: str, setting: str) -> str:
+    """Return the name of something that the user's own program holds; this process uses it as it is, later ones run its file."""
+    if not Path(file).is_file():
+        raise InvalidInput(f"{setting} = {name} was not defined in a file, so no later run could find it: put it in one.")
+    source = f"{Path(file).resolve()}:{name}"
+    trust(source, setting)
+    with _PERMISSIONS.lock:
+        _PERMISSIONS.offered[source] = thing
+    return source
 
 
 @contextmanager
@@ -112,6 +124,8 @@ def require_trust(source: str, setting: str, where: str) -> Code:
 def find_own(source: str, setting: str) -> Any:
     """Return what trusted code has by the name, or None where it has no such thing; it is executed once."""
     with _PERMISSIONS.lock:
+        if source in _PERMISSIONS.offered:
+            return _PERMISSIONS.offered[source]
         code = _PERMISSIONS.codes.get(_place(source, setting))
         if code is None:
             code = require_trust(source, setting, "a recipe")

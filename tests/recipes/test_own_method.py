@@ -98,8 +98,8 @@ def test_naming_it_is_setting_the_name(
 
 
 def test_what_a_text_names_is_told_without_reading_it() -> None:
-    assert code_named_by('[method]\nname = "gone.py:Mine"', "theirs") == "gone.py:Mine"
+    assert code_named_by('[method]\nname = "gone.py:Mine"', "theirs") == {"method.name": "gone.py:Mine"}
     for text in ("", "method = 1", "[method]\nrule = 'full'", '[method]\nname = "feast"'):
-        assert code_named_by(text, "theirs") is None
+        assert code_named_by(text, "theirs") == {}
     with pytest.raises(InvalidInput, match="recipe theirs is no valid TOML"):
         code_named_by("[", "theirs")

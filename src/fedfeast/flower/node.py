@@ -118,7 +118,7 @@ def _simulated(terms: Terms, node_config: Mapping[str, Any]) -> Node:
 
 def _allow_own_method(terms: Terms, node_config: Mapping[str, Any]) -> None:
     """Let code that the terms name run where the node's own settings name it too: it is the node's file, none sent."""
-    named = code_named_by(terms.recipe, "of the server")
+    named = code_named_by(terms.recipe, "of the server").get("method.name")
     if named is None:
         return
     if node_config.get("method") == named:

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence, Set
 from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from pydantic import Field, SerializeAsAny, ValidationError
+from pydantic import Field, SerializeAsAny, ValidationError, model_validator
 
 from fedfeast.data import DatasetFacts
+from fedfeast.data.tasks import task_named
 from fedfeast.errors import InvalidInput
 from fedfeast.own_code import require_trust, trust
 from fedfeast.recipes.sections import (
@@ -36,6 +37,10 @@ from fedfeast.recipes.sections import (
 
 # Sections that had another name in an earlier release.
 FORMER_SECTIONS = {"hostile": "adversary"}
+# Settings that may name code of one's own.
+CODE_SETTINGS = ("method.name", "network.builder", "variants.score", "data.name")
+MEMBERS = "members"  # a cache that is chosen from a builder's own networks
+NO_IMAGE_AUGMENTATION = {"crop_padding": 0, "flip": False, "randaugment": (0, 0), "mixing": "off"}
 
 
 class Recipe(Section):
@@ -68,7 +73,58 @@ class Recipe(Section):
     @property
     def own_code(self) -> tuple[str, ...]:
         """The code outside the package that it names, as file.py:NAME or module:NAME."""
-        return (self.method_name,) if _is_code(self.method_name) else ()
+        return tuple(_codes_of(self.model_dump()).values())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _choose_members(cls, table: Any) -> Any:
+        """Take a builder's own members where no cache is named."""
+        network, variants = (table.get(key) if isinstance(table, dict) else None for key in ("network", "variants"))
+        if isinstance(network, dict) and network.get("builder") and "cache" not in (variants or {}):
+            return {**table, "variants": {**(variants or {}), "cache": MEMBERS}}
+        return table
+
+    @model_validator(mode="after")
+    def _suit_the_data(self) -> Self:
+        """Let what is no image go through nothing unless it is asked for; refuse what does not go together."""
+        facts, given = self.data.facts, self.augmentation.model_fields_set
+        if facts.kind != "images":
+            for name, nothing in NO_IMAGE_AUGMENTATION.items():
+                if name in given and getattr(self.augmentation, name) != nothing:
+                    raise InvalidInput(
+                        f"augmentation.{name} = {getattr(self.augmentation, name)!r} is for images, and {self.data.name} "
+                        f"holds {facts.kind}: leave it out, or choose time_shift, noise or mask_share."
+                    )
+            object.__setattr__(self, "augmentation", self.augmentation.model_copy(update=NO_IMAGE_AUGMENTATION))
+        if facts.kind == "tokens":
+            for name in ("time_shift", "noise"):
+                if getattr(self.augmentation, name):
+                    raise InvalidInput(
+                        f"augmentation.{name} = {getattr(self.augmentation, name)} is for numbers, and {self.data.name} "
+                        "holds tokens: leave it out, or choose mask_share."
+                    )
+        if facts.task != "classification" and self.augmentation.mixing != "off":
+            raise InvalidInput(
+                f"augmentation.mixing = {self.augmentation.mixing!r} mixes classes, and the task of {self.data.name} is "
+                f"{facts.task}: set augmentation.mixing=off."
+            )
+        if self.network.builder is None and (facts.kind != "images" or facts.task != "classification"):
+            raise InvalidInput(
+                f"{self.data.name} holds {facts.kind} for {facts.task}, and the elastic ResNet takes images of classes: "
+                "set network.builder to a network for it, e.g. nested_transformer."
+            )
+        if self.network.builder is None and (self.network.choices or self.network.options):
+            raise InvalidInput("network.choices and network.options are a builder's: set network.builder too.")
+        if self.network.builder is None and self.variants.cache == MEMBERS:
+            raise InvalidInput('variants.cache = "members" needs network.builder: name a cache, or set the builder.')
+        if self.population.source == "data" and not facts.clients:
+            raise InvalidInput(
+                f"population.source = 'data', and {self.data.name} has no clients of its own: "
+                "prepare it with --clients, or choose zipf."
+            )
+        if self.evaluation.metric is not None:
+            task_named(facts.task).metric_named(self.evaluation.metric)
+        return self
 
     def settings(self) -> dict[str, Any]:
         """Return every set field by its dotted name."""
@@ -142,30 +198,34 @@ def parse_recipe(
     for dotted, value in pairs:
         _set(table, dotted, value)
     try:
+        for setting, code in _codes_of(table).items():
+            _admit_code(code, setting, {dotted for dotted, _ in pairs}, source)
         method = table.get("method", {"name": "feast"})
         if isinstance(method, dict):
-            _admit_code(str(method.get("name")), "method.name", {dotted for dotted, _ in pairs}, source)
             table["method"] = _validate_method(method)
         return Recipe.model_validate(table, context=kept_facts)
     except ValidationError as error:
         raise InvalidInput(f"recipe {source}: {_explain(error)}") from error
 
 
-def code_named_by(text: str, source: str) -> str | None:
-    """Return the code that a recipe's text names as its method, or None; nothing of it is read or run."""
-    method = _read_toml(text, source).get("method")
-    name = str(method.get("name")) if isinstance(method, dict) else ""
-    return name if _is_code(name) else None
+def code_named_by(text: str, source: str) -> dict[str, str]:
+    """Return the code that a recipe's text names, by setting; nothing of it is read or run."""
+    return _codes_of(_read_toml(text, source))
 
 
-def _is_code(name: str) -> bool:
-    return ":" in name  # no method of the package has one in its name
+def _codes_of(table: Mapping[str, Any]) -> dict[str, str]:
+    """Return the code that a recipe's tables name, by setting: nothing of the package has a colon in its name."""
+    found = {}
+    for setting in CODE_SETTINGS:
+        section, key = setting.split(".")
+        name = table[section].get(key) if isinstance(table.get(section), Mapping) else None
+        if isinstance(name, str) and ":" in name:
+            found[setting] = name
+    return found
 
 
 def _admit_code(name: str, setting: str, given: Set[str], source: str) -> None:
     """Trust code that the caller's settings name; refuse what the recipe's text names and nobody trusted."""
-    if not _is_code(name):
-        return
     if setting in given or setting.partition(".")[0] in given:
         trust(name, setting)
     else:
@@ -272,4 +332,6 @@ def _toml(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False)  # JSON's escapes are TOML's too
     if isinstance(value, list):
         return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{json.dumps(key)} = {_toml(inner)}' for key, inner in value.items())}}}"
     return repr(value)

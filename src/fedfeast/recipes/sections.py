@@ -22,6 +22,8 @@ from fedfeast.methods import find_method
 
 Integers = Annotated[tuple[int, ...], Field(strict=False)]
 Numbers = Annotated[tuple[float, ...], Field(strict=False)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+Names = Annotated[tuple[str, ...], Field(strict=False)]
 
 
 class Section(BaseModel):
@@ -31,12 +33,18 @@ class Section(BaseModel):
 
 
 class DataSection(Section):
-    """Which data set, embedded, official or prepared, and how many examples the server keeps."""
+    """Which data set, which examples the server keeps, and of data with clients of their own what these do."""
 
-    name: str
+    name: str  # embedded, official, prepared, or one's own as file.py:NAME
     folder: str | None = None
     validation_examples: int = Field(4000, ge=1)
     calibration_examples: int = Field(1000, ge=2)  # batch statistics need two examples
+    # Of population.source = "data": a share of the clients, or their names.
+    held_out_clients: Share | Names = 0.0  # they never train and are a test set of their own
+    server_clients: Share | Names = 0.0  # the server's examples are theirs; without any, they come out of the pool
+    least_examples: int = Field(1, ge=1)  # of training, that a client needs
+    small_clients: Literal["exclude", "pool"] = "exclude"  # what becomes of clients with fewer
+    most_examples: int | None = Field(None, ge=1)  # of training, that a client uses, evenly over its classes
     _facts: DatasetFacts = PrivateAttr()
 
     @model_validator(mode="after")
@@ -47,14 +55,14 @@ class DataSection(Section):
 
     @property
     def facts(self) -> DatasetFacts:
-        """Classes, image size and numbers of examples."""
+        """Classes, shapes and numbers of examples."""
         return self._facts
 
 
 class PopulationSection(Section):
-    """Who takes part: drawn from Zipf, the paper's own draw, a CSV file, or a fleet's clients as they join."""
+    """Who takes part: drawn from Zipf, the paper's own draw, a CSV file, the data's own clients, or a fleet's."""
 
-    source: Literal["zipf", "paper", "file", "fleet"] = "zipf"
+    source: Literal["zipf", "paper", "file", "data", "fleet"] = "zipf"
     file: str | None = None
     num_clients: int = Field(100, ge=1, le=100_000_000)
     exponent: float = Field(1.2, ge=0)
@@ -63,13 +71,20 @@ class PopulationSection(Section):
     greatest_macs: float = Field(1500e6, gt=0)
     cap_macs: float = Field(600e6, gt=0)
     gamma: float = Field(1.0, ge=0)
+    correlation: float | None = Field(None, ge=-1, le=1)  # of budgets with data, by ranks: the data's clients alone
     below_smallest: Literal["error", "exclude"] = "error"
 
     @model_validator(mode="after")
     def _refuse_idle_settings(self) -> Self:
         """Refuse a setting that the chosen source would silently ignore; a file replaces the whole draw."""
         drawn = ("num_clients", "exponent", "num_ranks", "least_macs", "greatest_macs")
-        idle = {"zipf": ("file",), "paper": ("file", *drawn), "file": (), "fleet": ()}[self.source]
+        idle = {
+            "zipf": ("file", "correlation"),
+            "paper": ("file", "correlation", *drawn),
+            "file": ("correlation",),
+            "data": ("num_clients", "gamma", *(("correlation",) if self.file is not None else ())),
+            "fleet": ("correlation",),
+        }[self.source]
         for name in idle:
             if getattr(self, name) != type(self).model_fields[name].default:
                 raise InvalidInput(
@@ -102,8 +117,12 @@ class PartitionSection(Section):
 
 
 class NetworkSection(Section):
-    """The elastic network's space; image size, channels and classes follow from the data."""
+    """The elastic network: the ResNet's space, or a builder; image size, channels and classes follow from the data."""
 
+    builder: str | None = None  # a shipped one's name, or one's own as file.py:NAME
+    choices: dict[str, Annotated[list[int | float | str], Field(min_length=1)]] = Field(default_factory=dict)
+    options: dict[str, int | float | str | bool] = Field(default_factory=dict)  # of the builder, beside its choices
+    weights: str | None = None  # where training begins: a bundle, a run folder or a state dict
     stem_channels: int = 64
     stage_channels: Integers = (128, 256, 512, 1024)
     depths: Integers = (0, 1, 2, 3, 4, 5, 6, 7, 8)
@@ -124,9 +143,10 @@ class ResNetSection(Section):
 
 
 class VariantsSection(Section):
-    """The cache: a packaged name or the path of a CSV file."""
+    """The cache: a packaged name, the path of a CSV file, or "members", chosen from a builder's own."""
 
     cache: str = "cifar100-56"
+    score: str | None = None  # by which members are chosen, as file.py:NAME; without it by parameters for their MACs
     # What `fedfeast search` looks for: networks at evenly spaced MACs.
     num_targets: int = Field(56, ge=1)
     least_target_macs: float = Field(25e6, gt=0)
@@ -147,7 +167,7 @@ class TrainingSection(Section):
 
 
 class AugmentationSection(Section):
-    """What happens to an image and a mini-batch before training."""
+    """What happens to an input and a mini-batch before training; what is no image goes through nothing by default."""
 
     crop_padding: int = Field(4, ge=0)
     flip: bool = True
@@ -158,6 +178,10 @@ class AugmentationSection(Section):
     mixing: Literal["alternate", "off"] = "alternate"
     mixup_beta: float = Field(1.0, gt=0)
     cutmix_beta: float = Field(1.0, gt=0)
+    # Of sequences, along their last axis; docs/data.md.
+    time_shift: int = Field(0, ge=0)
+    noise: float = Field(0.0, ge=0)
+    mask_share: float = Field(0.0, ge=0, lt=1)
 
 
 class AggregationSection(Section):
@@ -188,9 +212,12 @@ class PrivacySection(Section):
 
 
 class EvaluationSection(Section):
-    """How often the served variants are validated."""
+    """How often the served variants are validated, by whom, and by which figure."""
 
     every_rounds: int = Field(50, ge=1)
+    by: Literal["server", "clients"] = "server"  # on the server's examples, or on those that clients keep back
+    client_share: float = Field(0.1, gt=0, lt=1)  # of its training examples that a client keeps back for it
+    metric: str | None = None  # one of the task's; without it the task's first
 
 
 class CheckpointSection(Section):
