@@ -7,6 +7,7 @@ import pickle
 import struct
 import subprocess
 import tarfile
+import wave
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -21,13 +22,19 @@ from fedfeast.randomness import named_generator
 
 CINIC_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 WNIDS = ("n03000000", "n01000000", "n02000000")
+AUDIOMNIST, SHAKESPEARE = (OFFICIAL[name].unpacked for name in ("audiomnist", "shakespeare"))
 COUNTS = {  # classes, train, test, server
     "cifar10": (10, 20, 4, 0),
     "cifar100": (100, 20, 10, 0),
     "cinic10": (10, 20, 10, 20),
     "tinyimagenet": (3, 12, 6, 0),
     "fashion-mnist": (10, 12, 6, 0),
+    "audiomnist": (10, 8, 4, 0),
+    "motionsense": (6, 10, 4, 0),
+    "motionsense-12": (6, 10, 4, 0),
+    "shakespeare": (68, 16, 5, 0),
 }
+CLIENTS = {"audiomnist": 2, "motionsense": 2, "motionsense-12": 2, "shakespeare": 3}
 
 Contents = dict[str, bytes]
 
@@ -100,12 +107,56 @@ def contents_of_fashion_mnist() -> Contents:
     return files
 
 
+def contents_of_audiomnist() -> Contents:
+    files: Contents = {"README.md": b"about", "data/audioMNIST_meta.txt": b"{}"}
+    for speaker in ("01", "02"):
+        for digit in (0, 7):
+            for take in (0, 39, 40):
+                generator = named_generator(take, "wave", speaker, digit)
+                samples = generator.integers(-3000, 3000, 4000 + 100 * digit, dtype=np.int16)
+                buffer = io.BytesIO()
+                with wave.open(buffer, "wb") as recording:
+                    recording.setparams((1, 2, 48_000, 0, "NONE", ""))
+                    recording.writeframes(samples.astype("<i2").tobytes())
+                files[f"data/{speaker}/{digit}_{speaker}_{take}.wav"] = buffer.getvalue()
+    return {f"{AUDIOMNIST}/{name}": content for name, content in files.items()}
+
+
+def contents_of_motionsense() -> Contents:
+    kinds = ["attitude.roll", "attitude.pitch", "attitude.yaw"]
+    kinds += [f"{kind}.{axis}" for kind in ("gravity", "rotationRate", "userAcceleration") for axis in "xyz"]
+    files: Contents = {}
+    for person in (1, 2):
+        for trial, length in (("dws_1", 200), ("sit_5", 256), ("dws_11", 192), ("sit_13", 127)):
+            values = named_generator(person, "motion", trial).normal(size=(length, 12)).clip(-1, 1)
+            rows = [f"{number}," + ",".join(f"{value:.6f}" for value in row) for number, row in enumerate(values)]
+            files[f"{trial}/sub_{person}.csv"] = "\n".join(["," + ",".join(kinds), *rows, ""]).encode()
+    return {f"A_DeviceMotion_data/{name}": content for name, content in files.items()}
+
+
+def contents_of_shakespeare() -> Contents:
+    head = "Chapter,Player,Line,Line ID,Stage Direction\nACT I,,,,\n,,No one says this.,1.1.0,\n,,,,Enter HAMLET\n"
+    line = ',,"[Aside] To be, or  not to be, that is the question",1.1.1,\n'  # 41 characters and a newline
+    files: Contents = {
+        "csv/hamlet.csv": (head + ",HAMLET,,,\n" + 12 * line + ",Hamlet:,,,\n,,[Dies],1.1.2,\n").encode(),
+        "csv/macbeth.csv": (head + ",FIRST WITCH,,,\n" + 8 * line + ",MACBETH,,,\n" + 13 * line).encode(),
+        "csv/all.csv": b"all of them once more",
+        "plays_meta.json": b'[{"name": "Hamlet, Prince of Denmark", "file_name": "hamlet"}]',
+    }
+    files["csv/macbeth.csv"] += (",Porter,,,\n" + 4 * line).encode()  # too little
+    return {f"{SHAKESPEARE}/{name}": content for name, content in files.items()}
+
+
 CONTENTS: dict[str, Callable[[], Contents]] = {
     "cifar10": contents_of_cifar10,
     "cifar100": contents_of_cifar100,
     "cinic10": contents_of_cinic10,
     "tinyimagenet": contents_of_tinyimagenet,
     "fashion-mnist": contents_of_fashion_mnist,
+    "audiomnist": contents_of_audiomnist,
+    "motionsense": contents_of_motionsense,
+    "motionsense-12": contents_of_motionsense,
+    "shakespeare": contents_of_shakespeare,
 }
 
 
@@ -120,8 +171,8 @@ def small() -> dict[str, OfficialDataset]:
     """Return the official descriptions with the small numbers of examples."""
     described = {}
     for name, (classes, train, test, server) in COUNTS.items():
-        counts = {"train_examples": train, "test_examples": test, "server_examples": server}
-        facts = replace(OFFICIAL[name].facts, classes=classes, **counts)
+        facts = replace(OFFICIAL[name].facts, classes=classes, clients=CLIENTS.get(name, 0))
+        facts = replace(facts, train_examples=train, test_examples=test, server_examples=server)
         described[name] = replace(OFFICIAL[name], facts=facts)
     return described
 

@@ -15,15 +15,16 @@ from fedfeast.data.datasets import list_data as list_data
 from fedfeast.data.datasets import load_dataset as load_dataset
 from fedfeast.data.examples import Dataset as Dataset
 from fedfeast.data.examples import Examples as Examples
+from fedfeast.data.examples import NaturalClients as NaturalClients
 from fedfeast.data.examples import Normalisation as Normalisation
 from fedfeast.data.examples import ShardedExamples as ShardedExamples
 from fedfeast.data.examples import measure_normalisation as measure_normalisation
 from fedfeast.data.mixing import Mixing as Mixing
 from fedfeast.data.reading.catalogue import EMBEDDED as EMBEDDED
 from fedfeast.data.reading.catalogue import OFFICIAL as OFFICIAL
+from fedfeast.data.reading.facts import DatasetFacts as DatasetFacts
 from fedfeast.data.reading.fetching import fetch_data as fetch_data
 from fedfeast.data.reading.image_folders import ImageOptions as ImageOptions
-from fedfeast.data.reading.prepared import DatasetFacts as DatasetFacts
 from fedfeast.data.reading.preparing import prepare_data as prepare_data
 from fedfeast.data.splits import ServerSplit as ServerSplit
 from fedfeast.data.splits import split_server_examples as split_server_examples

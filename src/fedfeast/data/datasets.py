@@ -12,10 +12,9 @@ import torch
 
 from fedfeast.data.examples import Dataset, Examples
 from fedfeast.data.reading.catalogue import EMBEDDED, OFFICIAL, OfficialDataset
+from fedfeast.data.reading.facts import SPLITS, DatasetFacts
 from fedfeast.data.reading.prepared import (
     DESCRIPTION,
-    SPLITS,
-    DatasetFacts,
     facts_in,
     is_prepared,
     open_prepared,
@@ -82,6 +81,11 @@ def load_dataset(name: str, folder: str | None = None, official: Mapping[str, Of
             f"the files of {name} are not in {data}: {how_to_get(name, official[name], data)}, "
             f"or point data.folder (or ${DATA_FOLDER_VARIABLE}) at the folder that holds them."
         )
+    if official[name].varies and found.name != official[name].arrays:
+        raise InvalidInput(
+            f"{found} is not prepared, and how many examples and clients it gives shows only then: "
+            f"run fedfeast data prepare {name} first."
+        )
     try:
         prepare_found(name, official[name], data)
     except OSError as error:
@@ -95,10 +99,13 @@ def facts_of(name: str, folder: str | None = None) -> DatasetFacts:
     """Return the facts of a data set: declared for embedded and official ones, else those of the prepared one."""
     if name in EMBEDDED:
         return EMBEDDED[name]
+    data = data_folder(folder)
+    if name in OFFICIAL and OFFICIAL[name].varies and is_prepared(data / name):
+        return facts_in(read_description(data / name))
     if name in OFFICIAL:
         return OFFICIAL[name].facts
-    data = data_folder(folder)
-    if name in prepared_names(data) or any((data / name / f"{split}_images.npy").is_file() for split in SPLITS):
+    arrays = (f"{split}_{array}.npy" for split in SPLITS for array in ("images", "inputs"))
+    if name in prepared_names(data) or any((data / name / array).is_file() for array in arrays):
         return facts_in(read_description(data / name))
     choices = ", ".join((*EMBEDDED, *OFFICIAL, *prepared_names(data)))
     raise InvalidInput(
@@ -162,7 +169,7 @@ def _row(name: str, facts: DatasetFacts | None, state: str, needs: str = "nothin
 
 def _open(folder: Path, official: OfficialDataset | None) -> Dataset:
     actual = facts_in(read_description(folder))
-    if official is not None and actual != official.facts:
+    if official is not None and official.difference(actual, None) is not None:
         raise InvalidInput(f"{folder} holds {actual} instead of {official.facts}: prepare it again with --replace.")
     return open_prepared(folder)
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfeast.population import Shards
@@ -56,6 +57,15 @@ class Normalisation:
 
 
 @dataclass(frozen=True, eq=False)
+class NaturalClients:
+    """The data's own clients, such as speakers: their names, and whose each training and test example is."""
+
+    names: tuple[str, ...]
+    train: NDArray[np.int64]  # positions in names
+    test: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
 class Dataset:
     """Training and test examples; normalisation where there is an official one, the server's own where it has some."""
 
@@ -64,6 +74,7 @@ class Dataset:
     classes: int
     normalisation: Normalisation | None = None
     server: Examples | None = None  # validation and calibration come from here, and then the clients share all of train
+    clients: NaturalClients | None = None
 
 
 def measure_normalisation(inputs: Tensor) -> Normalisation:

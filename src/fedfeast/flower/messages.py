@@ -91,18 +91,23 @@ class FactsMessage(Message):
     """What a network must know of the data."""
 
     classes: Annotated[int, Field(ge=1, le=MOST_CLASSES)]
-    channels: Annotated[int, Field(ge=1, le=1000)]
-    side: Annotated[int, Field(ge=1, le=10_000)]
+    channels: Annotated[int, Field(ge=1, le=MOST_CLASSES)]
+    side: Annotated[int, Field(ge=1, le=MOST_CLASSES)]
     train_examples: Annotated[int, Field(ge=0, le=MOST_EXAMPLES)]
     test_examples: Annotated[int, Field(ge=0, le=MOST_EXAMPLES)]
     server_examples: Annotated[int, Field(ge=0, le=MOST_EXAMPLES)] = 0
+    kind: Literal["images", "numbers", "tokens"] = "images"
+    task: Literal["classification", "next-token", "multi-label", "regression"] = "classification"
+    shape: Annotated[list[Annotated[int, Field(ge=1, le=MOST_CLASSES)]], Field(max_length=8)] = []
+    clients: Annotated[int, Field(ge=0, le=MOST_EXAMPLES)] = 0
+    vocabulary: Annotated[int, Field(ge=0, le=MOST_CLASSES)] = 0
 
 
 class NormalisationMessage(Message):
     """Mean and standard deviation per channel."""
 
-    mean: Annotated[list[FiniteFloat], Field(min_length=1, max_length=1000)]
-    deviation: Annotated[list[Annotated[FiniteFloat, Field(gt=0)]], Field(min_length=1, max_length=1000)]
+    mean: Annotated[list[FiniteFloat], Field(min_length=1, max_length=MOST_CLASSES)]
+    deviation: Annotated[list[Annotated[FiniteFloat, Field(gt=0)]], Field(min_length=1, max_length=MOST_CLASSES)]
 
 
 class TermsMessage(Message):

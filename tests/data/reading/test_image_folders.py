@@ -31,7 +31,7 @@ def test_a_fifth_of_every_class_is_held_out(classes: Path) -> None:
     assert decoded.labels["train"].tolist() == [0] * 8 + [1] * 4
     assert decoded.labels["test"].tolist() == [0] * 2 + [1]
     levels: dict[str, list[int]] = {split: [] for split in decoded.labels}
-    for split, position, pixels in sorted(decoded.images, key=lambda one: one[:2]):
+    for split, position, pixels in sorted(decoded.inputs, key=lambda one: one[:2]):
         assert (pixels[0, 0, 0, 0] >= 100) == (decoded.labels[split][position] == 1)
         levels[split].append(int(pixels[0, 0, 0, 0]))
     assert sorted(levels["train"] + levels["test"]) == [*range(10, 20), *range(100, 105)]
@@ -41,7 +41,7 @@ def test_a_fifth_of_every_class_is_held_out(classes: Path) -> None:
 def test_the_draw_follows_its_seed_and_share(classes: Path) -> None:
     def held_out(**options: float) -> list[int]:
         decoded = read_image_folder(classes, ImageOptions(**options))  # type: ignore[arg-type]
-        return sorted(int(pixels[0, 0, 0, 0]) for split, _, pixels in decoded.images if split == "test")
+        return sorted(int(pixels[0, 0, 0, 0]) for split, _, pixels in decoded.inputs if split == "test")
 
     assert held_out() == held_out(seed=0, test_share=0.2)
     assert held_out() != held_out(seed=1)
@@ -76,7 +76,7 @@ def test_one_colour_image_makes_all_colour(classes: Path) -> None:
     Image.new("L", (8, 8), 7).save(classes / "cats" / "grey.png")
     decoded = read_image_folder(classes, ImageOptions())
     assert decoded.channels == 3
-    assert all(pixels.shape == (1, 3, 8, 8) for _, _, pixels in decoded.images)
+    assert all(pixels.shape == (1, 3, 8, 8) for _, _, pixels in decoded.inputs)
 
 
 def test_sizes_must_agree_or_be_given(classes: Path) -> None:
@@ -88,7 +88,7 @@ def test_sizes_must_agree_or_be_given(classes: Path) -> None:
         read_image_folder(classes, ImageOptions())
     decoded = read_image_folder(classes, ImageOptions(size=16))
     assert decoded.side == 16
-    assert {pixels.shape for _, _, pixels in decoded.images} == {(1, 3, 16, 16)}
+    assert {pixels.shape for _, _, pixels in decoded.inputs} == {(1, 3, 16, 16)}
 
 
 def test_images_that_are_no_squares_need_a_size(tmp_path: Path) -> None:

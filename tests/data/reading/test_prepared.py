@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fedfeast.data.reading.facts import DatasetFacts
 from fedfeast.data.reading.prepared import (
     DESCRIPTION,
-    DatasetFacts,
     Decoded,
     facts_in,
     full_disk_is_named,

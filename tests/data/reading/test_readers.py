@@ -21,7 +21,7 @@ NAMES = ("cifar10", "cifar100", "cinic10", "tinyimagenet", "fashion-mnist")
 def arrays(decoded: Decoded) -> dict[str, np.ndarray]:
     shape = (decoded.channels, decoded.side, decoded.side)
     images = {split: np.zeros((len(labels), *shape), np.uint8) for split, labels in decoded.labels.items()}
-    for split, first, block in decoded.images:
+    for split, first, block in decoded.inputs:
         images[split][first : first + len(block)] = block
     return images
 

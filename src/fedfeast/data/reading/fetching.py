@@ -10,7 +10,7 @@ from typing import Any
 
 from fedfeast.data.reading.catalogue import OFFICIAL, Archive, OfficialDataset
 from fedfeast.data.reading.prepared import full_disk_is_named, is_prepared, open_prepared, read_description
-from fedfeast.data.reading.preparing import data_folder, missing_archives, prepare_data
+from fedfeast.data.reading.preparing import data_folder, how_to_get, missing_archives, prepare_data
 from fedfeast.errors import InvalidInput
 from fedfeast.locks import held_alone
 
@@ -34,7 +34,13 @@ def fetch_data(
     prepared = is_prepared(place)
     if prepared and _is_whole(place):
         return read_description(place)
-    if missing_archives(name, official[name], place.parent):
+    missing = missing_archives(name, official[name], place.parent)
+    if not all(archive.md5 for archive in missing):
+        raise InvalidInput(
+            f"{name} cannot be fetched, since its publisher states no checksum: "
+            f"{how_to_get(name, official[name], place.parent)}."
+        )
+    if missing:
         with full_disk_is_named(place.parent, f"the archives of {name} do not fit"):
             place.mkdir(parents=True, exist_ok=True)
         for archive in official[name].archives:

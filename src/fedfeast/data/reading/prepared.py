@@ -3,11 +3,12 @@
 import errno
 import hashlib
 import json
+import math
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,50 +17,82 @@ import torch
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from fedfeast.data.examples import Dataset, Examples, Normalisation
+from fedfeast.data.examples import Dataset, Examples, NaturalClients, Normalisation
+from fedfeast.data.reading.facts import KINDS, SPLITS, TASKS, DatasetFacts
 from fedfeast.errors import InvalidInput
 from fedfeast.locks import held_in_turn
 
 DESCRIPTION = "dataset.json"
-SPLITS = ("train", "test", "server")
 _DISK_IS_FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
+
+_INPUT_TYPES = {
+    "images": ("uint8",),
+    "numbers": ("uint8", "int16", "float32"),
+    "tokens": ("uint8", "int16", "int32", "int64"),
+}
+LABEL_TYPES = {"classification": "int64", "next-token": "int64", "multi-label": "uint8", "regression": "float32"}
 
 Progress = Callable[[int, int], None]  # what is done, of how much
 
 
-@dataclass(frozen=True)
-class DatasetFacts:
-    """What a federation must know of a data set before its examples."""
-
-    classes: int
-    channels: int
-    side: int  # of the square images, in pixels
-    train_examples: int
-    test_examples: int
-    server_examples: int = 0  # an official validation split, which the server holds
-
-    @property
-    def examples(self) -> dict[str, int]:
-        """The number of examples by split."""
-        counts = (self.train_examples, self.test_examples, self.server_examples)
-        return {split: count for split, count in zip(SPLITS, counts, strict=True) if count}
-
-
 @dataclass(frozen=True, eq=False)
 class Decoded:
-    """A data set on its way into arrays: labels at once, images in whatever order the source holds them."""
+    """A data set on its way into arrays: labels at once, inputs in whatever order the source holds them."""
 
-    class_names: tuple[str, ...]
+    class_names: tuple[str, ...]  # of the classes; else the symbols of the vocabulary, the labels, the targets
     channels: int
     side: int
-    labels: Mapping[str, NDArray[np.int64]]  # by split
-    images: Iterable[tuple[str, int, NDArray[np.uint8]]]  # split, first position, (examples, channels, side, side)
+    labels: Mapping[str, NDArray[Any]]  # by split
+    inputs: Iterable[tuple[str, int, NDArray[Any]]]  # split, first position, (examples, *shape)
+    kind: str = "images"
+    task: str = "classification"
+    shape: tuple[int, ...] = ()
+    dtype: str = "uint8"  # of the inputs
+    vocabulary: int = 0
+    client_names: tuple[str, ...] = ()
+    clients: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)  # the position of each example's, by split
 
     @property
     def facts(self) -> DatasetFacts:
         """The facts of what was found."""
-        counts = (len(self.labels.get(split, ())) for split in SPLITS)
-        return DatasetFacts(len(self.class_names), self.channels, self.side, *counts)
+        train, test, server = (len(self.labels.get(split, ())) for split in SPLITS)
+        return DatasetFacts(
+            len(self.class_names),
+            self.channels,
+            self.side,
+            train,
+            test,
+            server,
+            kind=self.kind,
+            task=self.task,
+            shape=self.shape,
+            clients=len(self.client_names),
+            vocabulary=self.vocabulary,
+        )
+
+
+def decoded_arrays(
+    class_names: Sequence[str],
+    splits: Mapping[str, tuple[NDArray[Any], NDArray[Any]]],
+    clients: tuple[Sequence[str], Mapping[str, NDArray[np.int64]]] | None = None,
+    **kept: Any,
+) -> Decoded:
+    """Return inputs and labels that are arrays already; channels and side are those of their shape."""
+    shape = splits["train"][0].shape[1:]
+    kind = kept.get("kind", "images")
+    names, positions = clients or ((), {})
+    return Decoded(
+        tuple(class_names),
+        1 if kind == "tokens" else shape[0],
+        shape[-1],
+        {split: labels for split, (_, labels) in splits.items()},
+        [(split, 0, inputs) for split, (inputs, _) in splits.items()],
+        shape=() if kind == "images" else shape,
+        dtype=splits["train"][0].dtype.name,
+        client_names=tuple(names),
+        clients=dict(positions),
+        **kept,
+    )
 
 
 def is_prepared(folder: Path) -> bool:
@@ -73,7 +106,9 @@ def write_prepared(
     """Write the arrays and dataset.json of a data set into its folder, all or nothing; return what the latter says."""
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
-    size = sum(decoded.facts.examples.values()) * decoded.channels * decoded.side**2
+    size = (
+        sum(decoded.facts.examples.values()) * math.prod(decoded.facts.input_shape) * np.dtype(decoded.dtype).itemsize
+    )
     with full_disk_is_named(folder.parent, f"{folder.name} needs {size / 1e6:.3g} MB there"):
         try:
             partial.mkdir()
@@ -115,11 +150,11 @@ def read_description(folder: Path) -> dict[str, Any]:
     """Return what dataset.json says, checked to be whole."""
     try:
         content: dict[str, Any] = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
-        facts_in(content)
+        facts = facts_in(content)
         normalisation_in(content)
         for split in content["examples"]:
-            for kind in ("images", "labels"):
-                array = content["arrays"][f"{split}_{kind}.npy"]
+            for file in _files_of(split, facts):
+                array = content["arrays"][file]
                 int(array["bytes"]), str(array["sha256"])
     except FileNotFoundError:
         raise InvalidInput(f"{folder} holds no {DESCRIPTION}: {_remedy(folder)}.") from None
@@ -130,8 +165,23 @@ def read_description(folder: Path) -> dict[str, Any]:
 
 def facts_in(content: Mapping[str, Any]) -> DatasetFacts:
     """Return the facts that a dataset.json states."""
-    counts = (int(content["examples"].get(split, 0)) for split in SPLITS)
-    return DatasetFacts(int(content["classes"]), int(content["channels"]), int(content["side"]), *counts)
+    train, test, server = (int(content["examples"].get(split, 0)) for split in SPLITS)
+    facts = DatasetFacts(
+        int(content["classes"]),
+        int(content["channels"]),
+        int(content["side"]),
+        train,
+        test,
+        server,
+        kind=content.get("kind", "images"),
+        task=content.get("task", "classification"),
+        shape=tuple(map(int, content.get("shape", ()))),
+        clients=len(content.get("client_names", ())),
+        vocabulary=int(content.get("vocabulary", 0)),
+    )
+    if facts.kind not in KINDS or facts.task not in TASKS or (facts.kind != "images" and not facts.shape):
+        raise ValueError(f"it says {facts.kind} of shape {facts.shape} for {facts.task}")
+    return facts
 
 
 def normalisation_in(content: Mapping[str, Any]) -> Normalisation | None:
@@ -141,24 +191,56 @@ def normalisation_in(content: Mapping[str, Any]) -> Normalisation | None:
 
 
 def open_prepared(folder: Path) -> Dataset:
-    """Return a prepared data set, its images mapped into memory and read when touched."""
+    """Return a prepared data set, its inputs mapped into memory and read when touched."""
     content = read_description(folder)
     facts = facts_in(content)
     examples: dict[str, Examples] = {}
+    clients: dict[str, NDArray[np.int64]] = {}
     for split, count in facts.examples.items():
-        images = _map(folder, f"{split}_images.npy", content, (count, facts.channels, facts.side, facts.side), np.uint8)
-        labels = _map(folder, f"{split}_labels.npy", content, (count,), np.int64)
-        if labels.min() < 0 or labels.max() >= facts.classes:
+        inputs_file, labels_file, *clients_file = _files_of(split, facts)
+        inputs = _map(folder, inputs_file, content, (count, *facts.input_shape), _INPUT_TYPES[facts.kind])
+        labels = _map(folder, labels_file, content, (count, *facts.label_shape), (LABEL_TYPES[facts.task],))
+        wrong = wrong_labels(labels.numpy(), facts.task, facts.classes)
+        if wrong:
+            raise InvalidInput(f"{folder / labels_file} has {wrong}: {_remedy(folder)}.")
+        if facts.kind == "tokens" and not 0 <= int(inputs.min()) <= int(inputs.max()) < facts.vocabulary:
             raise InvalidInput(
-                f"{folder / f'{split}_labels.npy'} has labels outside 0 to {facts.classes - 1}: {_remedy(folder)}."
+                f"{folder / inputs_file} has tokens outside 0 to {facts.vocabulary - 1}: {_remedy(folder)}."
             )
-        examples[split] = Examples(images, labels)
-    server = examples.get("server")
-    return Dataset(examples["train"], examples["test"], facts.classes, normalisation_in(content), server)
+        examples[split] = Examples(inputs, labels)
+        for file in clients_file:
+            clients[split] = _map(folder, file, content, (count,), ("int64",)).numpy()
+            if clients[split].min() < 0 or clients[split].max() >= facts.clients:
+                raise InvalidInput(f"{folder / file} has clients outside 0 to {facts.clients - 1}: {_remedy(folder)}.")
+    natural = NaturalClients(tuple(content["client_names"]), clients["train"], clients["test"]) if clients else None
+    return Dataset(
+        examples["train"],
+        examples["test"],
+        facts.classes,
+        normalisation_in(content),
+        examples.get("server"),
+        natural,
+    )
+
+
+def wrong_labels(labels: NDArray[Any], task: str, classes: int) -> str:
+    """Say what is wrong with the values of labels, by task; nothing where they are right."""
+    if task == "regression":
+        return "" if np.isfinite(labels).all() else "labels that are no finite numbers"
+    least = -1 if task == "next-token" else 0  # -1 counts nowhere
+    most = 1 if task == "multi-label" else classes - 1
+    return "" if least <= labels.min() and labels.max() <= most else f"labels outside {least} to {most}"
+
+
+def _files_of(split: str, facts: DatasetFacts) -> list[str]:
+    """Return the names of a split's arrays: inputs, labels, and clients where there are some."""
+    inputs = "images" if facts.kind == "images" else "inputs"
+    clients = ["clients"] if facts.clients and split != "server" else []
+    return [f"{split}_{array}.npy" for array in (inputs, "labels", *clients)]
 
 
 def _map(
-    folder: Path, file: str, content: Mapping[str, Any], shape: tuple[int, ...], dtype: type[np.generic]
+    folder: Path, file: str, content: Mapping[str, Any], shape: tuple[int, ...], dtypes: Sequence[str]
 ) -> torch.Tensor:
     path, size = folder / file, int(content["arrays"][file]["bytes"])
     if not path.is_file():
@@ -170,9 +252,9 @@ def _map(
         array = np.load(path, mmap_mode="c", allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise InvalidInput(f"{path} is damaged ({error}): {_remedy(folder)}.") from error
-    if array.shape != shape or array.dtype != dtype:
+    if array.shape != shape or array.dtype.name not in dtypes:
         raise InvalidInput(
-            f"{path} holds {array.dtype} {array.shape} instead of {np.dtype(dtype)} {shape}: {_remedy(folder)}."
+            f"{path} holds {array.dtype} {array.shape} instead of {' or '.join(dtypes)} {shape}: {_remedy(folder)}."
         )
     return torch.from_numpy(array)
 
@@ -182,29 +264,45 @@ def _remedy(folder: Path) -> str:
 
 
 def _write_arrays(partial: Path, decoded: Decoded, on_progress: Progress) -> None:
-    shape = (decoded.channels, decoded.side, decoded.side)
+    facts, dtype, example_bytes = decoded.facts, np.dtype(decoded.dtype), _bytes_of_one(decoded)
     files, starts = {}, {}
-    done, total = 0, sum(decoded.facts.examples.values())
+    done, total = 0, sum(facts.examples.values())
     with ExitStack() as stack:
-        for split in decoded.facts.examples:
-            file = files[split] = stack.enter_context((partial / f"{split}_images.npy").open("wb"))
-            header = {"descr": "|u1", "fortran_order": False, "shape": (len(decoded.labels[split]), *shape)}
+        for split, count in facts.examples.items():
+            inputs_file, labels_file, *clients_file = _files_of(split, facts)
+            file = files[split] = stack.enter_context((partial / inputs_file).open("wb"))
+            header = {"descr": dtype.str, "fortran_order": False, "shape": (count, *facts.input_shape)}
             npy.write_array_header_1_0(file, header)
             starts[split] = file.tell()
-            np.save(partial / f"{split}_labels.npy", decoded.labels[split].astype(np.int64))
-        for split, first, images in decoded.images:
-            assert images.shape[1:] == shape
+            np.save(partial / labels_file, decoded.labels[split].astype(LABEL_TYPES[facts.task]))
+            for name in clients_file:
+                np.save(partial / name, decoded.clients[split].astype(np.int64))
+        for split, first, inputs in decoded.inputs:
+            assert inputs.shape[1:] == facts.input_shape
+            assert inputs.dtype == dtype
             # Written, not mapped: on a full disk a write fails, while a mapping kills the process.
-            files[split].seek(starts[split] + first * int(np.prod(shape)))
-            files[split].write(np.ascontiguousarray(images).data)
-            done += len(images)
+            files[split].seek(starts[split] + first * example_bytes)
+            files[split].write(np.ascontiguousarray(inputs).data)
+            done += len(inputs)
             on_progress(done, total)
     if done != total:
-        raise InvalidInput(f"the source gave {done} images instead of {total}: do not change it while it is read.")
+        raise InvalidInput(
+            f"the source gave {done} {facts.kind} instead of {total}: do not change it while it is read."
+        )
+
+
+def _bytes_of_one(decoded: Decoded) -> int:
+    """Return the size of one example's inputs."""
+    return math.prod(decoded.facts.input_shape) * np.dtype(decoded.dtype).itemsize
 
 
 def _describe(name: str, partial: Path, decoded: Decoded, description: Mapping[str, Any]) -> dict[str, Any]:
     facts = decoded.facts
+    form: dict[str, Any] = {}
+    if facts.kind != "images" or facts.task != "classification" or facts.clients:
+        form = {"kind": facts.kind, "task": facts.task, "shape": facts.shape}
+        form |= {"vocabulary": facts.vocabulary} if facts.vocabulary else {}
+        form |= {"client_names": decoded.client_names} if facts.clients else {}
     return {
         "name": name,
         "classes": facts.classes,
@@ -212,6 +310,7 @@ def _describe(name: str, partial: Path, decoded: Decoded, description: Mapping[s
         "channels": facts.channels,
         "side": facts.side,
         "examples": facts.examples,
+        **form,
         **description,
         "arrays": {file.name: _fingerprint(file) for file in sorted(partial.glob("*.npy"))},
     }
@@ -227,7 +326,8 @@ def _fingerprint(path: Path) -> dict[str, Any]:
 def _put_in_place(partial: Path, folder: Path) -> None:
     """Move the arrays into the folder, which may hold the official files too; dataset.json leaves first, comes last."""
     folder.mkdir(exist_ok=True)
-    for old in (DESCRIPTION, *(f"{split}_{kind}.npy" for split in SPLITS for kind in ("images", "labels"))):
+    arrays = [f"{split}_{array}.npy" for split in SPLITS for array in ("images", "inputs", "labels", "clients")]
+    for old in (DESCRIPTION, *arrays):
         (folder / old).unlink(missing_ok=True)
     for file in sorted(partial.glob("*.npy")):
         file.replace(folder / file.name)

@@ -59,16 +59,16 @@ def prepare_found(name: str, official: OfficialDataset, data: Path) -> None:
 
 def find_official(name: str, official: OfficialDataset, data: Path) -> Path | None:
     """Return where the data folder holds an official data set's files, if it does."""
-    return official.find(data / name) or official.find(data)
+    return official.find(data / name) or official.find(data / (official.home or name)) or official.find(data)
 
 
 def how_to_get(name: str, official: OfficialDataset, data: Path) -> str:
     """Say in half a sentence how an official data set's files come into the data folder."""
     place = _official_place(name, official, data)
-    steps = [
-        f"download {one.address} and put {one.file} into {place}" for one in missing_archives(name, official, data)
-    ]
-    return f"run fedfeast data fetch {name}, or {', '.join(steps)} and run fedfeast data prepare {name}"
+    missing = missing_archives(name, official, data)
+    steps = ", ".join(f"download {one.address} and put {one.file} into {place}" for one in missing)
+    fetching = f"run fedfeast data fetch {name}, or " if all(one.md5 for one in missing) else ""
+    return f"{fetching}{steps} and run fedfeast data prepare {name}"
 
 
 def missing_archives(name: str, official: OfficialDataset, data: Path) -> tuple[Archive, ...]:
@@ -82,36 +82,38 @@ def missing_archives(name: str, official: OfficialDataset, data: Path) -> tuple[
 
 def _official_place(name: str, official: OfficialDataset, data: Path) -> Path:
     """Return where an official data set's files are, or belong where none are here."""
-    return find_official(name, official, data) or data / name
+    return find_official(name, official, data) or data / (official.home or name)
 
 
 def decode_official(name: str, official: OfficialDataset, found: Path) -> Decoded:
     """Decode an official data set and check that it is complete."""
     decoded = official.read(found)
-    expected, actual = asdict(official.facts), asdict(decoded.facts)
-    for field, count in expected.items():
-        if actual[field] != count:
-            raise InvalidInput(
-                f"{found} holds {actual[field]} {field.replace('_', ' ')} of {name} instead of {count}: "
-                "it is incomplete; fetch or unpack the official archive again."
-            )
+    field = official.difference(decoded.facts, found)
+    if field is not None:
+        expected, actual = asdict(official.facts)[field], asdict(decoded.facts)[field]
+        raise InvalidInput(
+            f"{found} holds {actual} {field.replace('_', ' ')} of {name} instead of {expected}: "
+            "it is incomplete; fetch or unpack the official archive again."
+        )
     return decoded
 
 
 def describe_official(official: OfficialDataset, found: Path) -> dict[str, Any]:
     """Return what dataset.json says of an official data set beside its facts."""
     normalisation = None if official.normalisation is None else asdict(official.normalisation)
-    return {"normalisation": normalisation, "source": {"official": str(found)}}
+    rights = {"licence": official.licence, "citation": official.citation}
+    stated = {key: text for key, text in rights.items() if text}
+    return {"normalisation": normalisation, "source": {"official": str(found)}, **stated}
 
 
 def _prepare_official(
     name: str, official: OfficialDataset, data: Path, place: Path | None, on_progress: Progress | None
 ) -> dict[str, Any]:
-    found = find_official(name, official, data) if place is None else official.find(place)
+    found = find_official(name, official, data) if place is None else official.find_given(place)
     if found is None and place is None:
         raise InvalidInput(f"the files of {name} are not in {data}: {how_to_get(name, official, data)}.")
     if found is None:
-        files = " or ".join(filter(None, (official.archives[0].file, official.unpacked)))
+        files = " or ".join(filter(None, (official.archives[0].file, official.unpacked, official.arrays)))
         raise InvalidInput(
             f"{name} is the name of an official data set, and {place} holds no {files}: "
             "give its official files, or choose another name for your own."

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfeast.data.reading.image_files import decode_images
-from fedfeast.data.reading.prepared import Decoded
+from fedfeast.data.reading.prepared import Decoded, decoded_arrays
 from fedfeast.data.reading.sources import list_files, read_files
 from fedfeast.errors import InvalidInput
 
@@ -42,14 +42,14 @@ def read_cifar10(source: Path) -> Decoded:
     images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     names = _class_names(source, files.get("batches.meta"), b"label_names", 10)
     test = _unpickle_cifar(source / "test_batch", files["test_batch"], b"labels", 10)
-    return _decoded(names, {"train": (images, labels), "test": test})
+    return decoded_arrays(names, {"train": (images, labels), "test": test})
 
 
 def read_cifar100(source: Path) -> Decoded:
     """Read CIFAR-100 with its 100 fine labels."""
     files = _pick(source, ["train", "test"], ["meta"])
     splits = {name: _unpickle_cifar(source / name, files[name], b"fine_labels", 100) for name in ("train", "test")}
-    return _decoded(_class_names(source, files.get("meta"), b"fine_label_names", 100), splits)
+    return decoded_arrays(_class_names(source, files.get("meta"), b"fine_label_names", 100), splits)
 
 
 def read_fashion_mnist(source: Path) -> Decoded:
@@ -63,7 +63,7 @@ def read_fashion_mnist(source: Path) -> Decoded:
                 f"{source} holds {len(images)} images but other labels ({split}): fetch its files again."
             )
         splits[split] = (images[:, None], labels)
-    return _decoded(FASHION_CLASSES, splits)
+    return decoded_arrays(FASHION_CLASSES, splits)
 
 
 def read_tinyimagenet(source: Path) -> Decoded:
@@ -110,12 +110,6 @@ def _decode_tree(
     files = {split: [name for _, name in rows] for split, rows in ordered.items()}
     labels = {split: np.array([numbers[label] for label, _ in rows], dtype=np.int64) for split, rows in ordered.items()}
     return Decoded(tuple(classes), 3, side, labels, decode_images(source, files, 3, side))
-
-
-def _decoded(class_names: Sequence[str], splits: Mapping[str, Arrays]) -> Decoded:
-    channels, side = splits["train"][0].shape[1:3]
-    labels = {split: labels for split, (_, labels) in splits.items()}
-    return Decoded(tuple(class_names), channels, side, labels, [(split, 0, each[0]) for split, each in splits.items()])
 
 
 def _pick(source: Path, needed: Sequence[str], optional: Sequence[str] = ()) -> dict[str, bytes]:

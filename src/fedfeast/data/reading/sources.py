@@ -1,12 +1,17 @@
 """The files of a data set as they come: in a folder, a tar or a zip archive, which is never unpacked."""
 
+import difflib
 import gzip
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fedfeast.errors import InvalidInput
 
@@ -52,6 +57,35 @@ def read_files(source: Path, wanted: Collection[str]) -> Iterator[tuple[str, byt
                     content = stream.extractfile(member)
                     assert content is not None
                     yield member.name, content.read()
+
+
+def read_arrays(source: Path, names: Collection[str]) -> dict[str, NDArray[Any]]:
+    """Return the named arrays of an npz file, in the order of the names; nothing in it may be a Python object."""
+    try:
+        with np.load(source, allow_pickle=False) as archive:
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise InvalidInput(f"{source} holds one array without a name: save it with np.savez.")
+            for name in names:
+                if name not in archive:
+                    near = suggest(name, archive.files)
+                    raise InvalidInput(f"{source} has no array {name!r}{near}: it holds {', '.join(archive.files)}.")
+            return {name: archive[name] for name in names}
+    except FileNotFoundError:
+        raise InvalidInput(f"{source} does not exist: give an npz file.") from None
+    except InvalidInput:
+        raise
+    except (ValueError, *_DAMAGE) as error:
+        if "allow_pickle" in str(error) and zipfile.is_zipfile(source):
+            raise InvalidInput(
+                f"{source} holds Python objects, which are not read: save numbers and plain text (dtype str) alone."
+            ) from error
+        raise InvalidInput(f"{source} is damaged or no npz file ({error}): save it again with np.savez.") from error
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Return a hint at the nearest known name, or nothing."""
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def _list_archive(source: Path) -> list[str]:

@@ -1,0 +1,1 @@
+"""Published data sets with clients of their own: speakers, people, roles."""
