@@ -29,6 +29,7 @@ class ClientDivision:
     """Which clients do what; the training ones may stand for several small ones."""
 
     names: tuple[str, ...]  # of the training clients
+    all_names: tuple[str, ...]  # of all the data's clients and pools
     of_client: NDArray[np.int64]  # (all clients,): the training client it belongs to, -1 for none
     held_out: NDArray[np.int64]  # positions among all clients
     server: NDArray[np.int64]
@@ -67,13 +68,15 @@ def divide_clients(
     pool_names = tuple(_pool_name(number, names) for number in range(1, len(pools) + 1))
     excluded = np.setdiff1d(small, in_pools)
     training_names = tuple(names[one] for one in training) + pool_names
-    return ClientDivision(training_names, of_client, np.sort(held_out), np.sort(server), excluded, len(in_pools))
+    all_names = (*names, *pool_names)
+    return ClientDivision(training_names, all_names, of_client, np.sort(held_out), np.sort(server), excluded, len(in_pools))
 
 
-def natural_partition(owners: NDArray[np.int64], num_clients: int, target_shares: NDArray[np.float64]) -> Partition:
+def natural_partition(owners: NDArray[np.int64], num_clients: int) -> Partition:
     """Return the shards as the data have them, given the training client of every example of the pool."""
     shards = group_by_client(np.arange(len(owners), dtype=np.int64), owners, num_clients)
-    return Partition(shards, target_shares, shards.sizes / len(owners), np.empty((0, 2), dtype=np.int64))
+    shares = shards.sizes / len(owners)
+    return Partition(shards, shares, shares, np.empty((0, 2), dtype=np.int64))
 
 
 def keep_some(

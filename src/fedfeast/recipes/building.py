@@ -33,21 +33,34 @@ def build_method(recipe: Recipe) -> tuple[Method, Parts]:
 def build_parts(recipe: Recipe) -> Parts:
     """Return what a method is built from: networks for the recipe's data, cached variants, rounds."""
     elastic = build_network(recipe)
-    cache = read_cache(recipe.variants.cache, elastic)
-    return Parts(elastic, cache, build_resnet(recipe), recipe.training.rounds)
+    return Parts(elastic, build_cache(recipe, elastic), build_resnet(recipe), recipe.training.rounds)
 
 
-def build_network(recipe: Recipe) -> ElasticResNet:
-    """Return the elastic network for the data set's images and classes."""
-    facts = recipe.data.facts
+def build_network(recipe: Recipe) -> ElasticNetwork:
+    """Return the elastic network for the data set's inputs: the ResNet, or a builder's."""
+    facts, section = recipe.data.facts, recipe.network
+    if section.builder is not None:
+        builder = find_builder(section.builder).with_choices(**section.choices).with_options(**section.options)
+        dtype = torch.int64 if facts.kind == "tokens" else torch.float32
+        return BuiltNetwork(builder, facts.known, facts.input_shape, dtype)
+    space = section.model_dump(exclude={"builder", "choices", "options", "weights"})
     return ElasticResNet(
-        SearchSpace(
-            **recipe.network.model_dump(),
-            image_size=facts.side,
-            image_channels=facts.channels,
-            classes=facts.classes,
-        )
+        SearchSpace(**space, image_size=facts.side, image_channels=facts.channels, classes=facts.classes)
     )
+
+
+def build_cache(recipe: Recipe, network: ElasticNetwork) -> VariantCache:
+    """Return the variants that are trained and served: those of a file, or members chosen from a builder's."""
+    section = recipe.variants
+    if section.cache != MEMBERS:
+        return read_cache(section.cache, network)
+    assert isinstance(network, BuiltNetwork)
+    score = None
+    if section.score is not None:
+        score = find_own(section.score, "variants.score")
+        if not callable(score):
+            raise InvalidInput(f"variants.score = {section.score!r} names no function there: give one of a member.")
+    return choose_members(network, section.num_targets, named_generator(recipe.seed, "members"), score)
 
 
 def build_resnet(recipe: Recipe) -> ResNet:
@@ -58,8 +71,12 @@ def build_resnet(recipe: Recipe) -> ResNet:
     )
 
 
-def build_population(section: PopulationSection, seed: int) -> Population:
-    """Return the clients' budgets from the source that the recipe names."""
+def build_population(recipe: Recipe, split: DataSplit | None = None) -> Population:
+    """Return the clients' budgets from the source that the recipe names; the data's own clients are a split's."""
+    section, seed = recipe.population, recipe.seed
+    if section.source == "data":
+        assert split is not None
+        return _natural_population(section, seed, split)
     if section.source == "paper":
         return paper_population()
     if section.source in ("file", "fleet"):
@@ -70,14 +87,45 @@ def build_population(section: PopulationSection, seed: int) -> Population:
         if section.file is None:
             raise InvalidInput("population.source = 'file' needs population.file: set it to the CSV of budgets.")
         return read_population(Path(section.file))
+    return _zipf_population(section, seed, section.num_clients)
+
+
+def _zipf_population(section: PopulationSection, seed: int, num_clients: int) -> Population:
     return zipf_population(
-        section.num_clients,
+        num_clients,
         named_generator(seed, "population"),
         exponent=section.exponent,
         num_ranks=section.num_ranks,
         least_macs=section.least_macs,
         greatest_macs=section.greatest_macs,
     )
+
+
+def _natural_population(section: PopulationSection, seed: int, split: DataSplit) -> Population:
+    """Return the data's training clients with budgets of a file, by name, or drawn and dealt out as wished."""
+    assert split.division is not None
+    assert split.sizes is not None
+    names = split.division.names
+    if section.file is not None:
+        return Population(_budgets_by_name(section.file, split.division), names)
+    drawn = _zipf_population(section, seed, len(names)).budgets_macs
+    if section.correlation is not None:
+        drawn = assign_budgets(drawn, split.sizes, section.correlation, named_generator(seed, "correlation"))
+    return Population(drawn, names)
+
+
+def _budgets_by_name(file: str, division: ClientDivision) -> NDArray[np.float64]:
+    listed = read_population(Path(file))
+    budgets = dict(zip(listed.names, listed.budgets_macs, strict=True))
+    unknown = next((name for name in listed.names if name not in division.all_names), None)
+    if unknown is not None:
+        near = get_close_matches(unknown, division.all_names, n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise InvalidInput(f"{file} has a budget for {unknown!r}, and the data have no such client{hint}: correct it.")
+    missing = next((name for name in division.names if name not in budgets), None)
+    if missing is not None:
+        raise InvalidInput(f"{file} has no budget for the client {missing!r}: add a row for everyone who trains.")
+    return np.array([budgets[name] for name in division.names])
 
 
 def choose_participants(section: PopulationSection, population: Population, method: Method) -> tuple[int, ...]:
@@ -106,16 +154,18 @@ def choose_participants(section: PopulationSection, population: Population, meth
     return participants
 
 
-def build_server_split(recipe: Recipe, labels: np.ndarray, server_labels: np.ndarray | None = None) -> ServerSplit:
-    """Split the training examples between the server and the clients, unless the server has its own."""
-    section, generator = recipe.data, named_generator(recipe.seed, "server examples")
-    numbers = (section.validation_examples, section.calibration_examples)
-    return split_server_examples(labels, *numbers, generator, server_labels)
-
-
-def build_partition(recipe: Recipe, population: Population, labels: np.ndarray) -> Partition:
-    """Divide the client pool, given by its labels, among the clients."""
+def build_partition(
+    recipe: Recipe, population: Population, labels: np.ndarray, owners: np.ndarray | None = None
+) -> Partition:
+    """Divide the client pool, given by its labels, among the clients, unless the data say whose the examples are."""
     section = recipe.partition
+    if owners is not None:
+        return natural_partition(owners, population.num_clients)
+    if labels.ndim > 1 or labels.dtype.kind not in "iu":
+        raise InvalidInput(
+            f"population.source = {recipe.population.source!r} divides examples by their classes, and those of "
+            f"{recipe.data.name} have none: set population.source=data."
+        )
     shares = population.data_shares(recipe.population.gamma, recipe.population.cap_macs)
     alpha_data = section.alpha_data
     if alpha_data is None:
@@ -126,12 +176,19 @@ def build_partition(recipe: Recipe, population: Population, labels: np.ndarray) 
     return partition_by_budget(labels, shares, alpha_data, generator, min_shard=section.min_shard)
 
 
-def build_preparation(recipe: Recipe, normalisation: Normalisation) -> Preparation:
+def build_preparation(recipe: Recipe, normalisation: Normalisation | None, method: Method) -> Preparation:
     """Return how clients turn their examples into mini-batches."""
-    section = recipe.augmentation
-    augmentation = Augmentation(section.crop_padding, section.flip, section.randaugment)
-    training = recipe.training
-    return Preparation(training.batch_size, training.local_epochs, augmentation, build_mixing(recipe), normalisation)
+    section, training, facts = recipe.augmentation, recipe.training, recipe.data.facts
+    return Preparation(
+        training.batch_size,
+        training.local_epochs,
+        Augmentation(section.crop_padding, section.flip, section.randaugment),
+        build_mixing(recipe),
+        normalisation,
+        task_named(facts.task),
+        SequenceAugmentation(section.time_shift, section.noise, section.mask_share, facts.vocabulary),
+        method.network.draws,
+    )
 
 
 def build_mixing(recipe: Recipe) -> Mixing | None:

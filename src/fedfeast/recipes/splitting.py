@@ -1,0 +1,176 @@
+"""Which examples do what: the clients' pool, the server's own, and the test sets, as positions in a data set."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedfeast.data import Dataset, Examples, NaturalClients, ServerSplit, split_server_examples
+from fedfeast.errors import InvalidInput
+from fedfeast.population.natural import ClientDivision, ClientRules, divide_clients, keep_some
+from fedfeast.randomness import named_generator
+from fedfeast.recipes.recipe import Recipe
+
+HELD_OUT, KNOWN, ALL = "held-out clients", "known clients", "test"
+
+Positions = NDArray[np.int64]
+Places = Mapping[str, Positions]  # part of the data set -> positions in it
+
+
+@dataclass(frozen=True, eq=False)
+class OwnedPlaces:
+    """Examples and whose they are."""
+
+    places: Places
+    owners: Positions | None = None  # positions in names, in the order of the places
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class DataSplit:
+    """What every example of a data set is for."""
+
+    pool: Positions  # of the training examples, that the clients train on
+    validation: OwnedPlaces
+    calibration: Places
+    tests: Mapping[str, OwnedPlaces]  # the first one is the run's main test set
+    division: ClientDivision | None = None  # of the data's own clients
+    owners: Positions | None = None  # the training client of every example of the pool
+
+    @property
+    def sizes(self) -> Positions | None:
+        """The training examples of the data's own clients."""
+        if self.division is None or self.owners is None:
+            return None
+        return np.bincount(self.owners, minlength=len(self.division.names))
+
+
+def pick(dataset: Dataset, places: Places) -> Examples:
+    """Return the examples at these places, one part after the other."""
+    parts = [getattr(dataset, part).select(torch.from_numpy(positions)) for part, positions in places.items()]
+    if len(parts) == 1:
+        return parts[0]
+    return Examples(torch.cat([one.inputs for one in parts]), torch.cat([one.labels for one in parts]))
+
+
+def split_dataset(recipe: Recipe, dataset: Dataset) -> DataSplit:
+    """Decide which examples the clients train on, which the server holds and which test."""
+    if recipe.population.source == "data":
+        return _split_by_client(recipe, dataset)
+    labels = dataset.train.labels.numpy()
+    server_labels = None if dataset.server is None else _classes(dataset.server.labels.numpy())
+    split = _deal(recipe, _classes(labels), server_labels)
+    source = "train" if dataset.server is None else "server"
+    return DataSplit(
+        split.clients,
+        OwnedPlaces({source: split.validation}),
+        {source: split.calibration},
+        {ALL: OwnedPlaces({"test": np.arange(len(dataset.test))})},
+    )
+
+
+def _split_by_client(recipe: Recipe, dataset: Dataset) -> DataSplit:
+    clients, section, seed = dataset.clients, recipe.data, recipe.seed
+    if clients is None:
+        raise InvalidInput(f"population.source = 'data', and {section.name} has no clients of its own: choose zipf.")
+    rules = ClientRules(section.held_out_clients, section.server_clients, section.least_examples, section.small_clients)
+    sizes = np.bincount(clients.train, minlength=len(clients.names))
+    division = divide_clients(clients.names, sizes, rules, named_generator(seed, "clients"))
+    labels = dataset.train.labels.numpy()
+    pool = np.flatnonzero(division.of_client[clients.train] >= 0)
+    if section.most_examples is not None:
+        generator = named_generator(seed, "most examples")
+        kept = keep_some(division.of_client[clients.train[pool]], labels[pool], section.most_examples, generator)
+        pool = pool[kept]
+    validation, calibration, pool = _hold_back(recipe, dataset, division, pool)
+    return DataSplit(
+        pool,
+        validation,
+        calibration,
+        _tests(clients, division),
+        division,
+        division.of_client[clients.train[pool]],
+    )
+
+
+def _hold_back(
+    recipe: Recipe, dataset: Dataset, division: ClientDivision, pool: Positions
+) -> tuple[OwnedPlaces, Places, Positions]:
+    """Return what validates, what calibrates, and the pool that is left."""
+    clients, labels = dataset.clients, dataset.train.labels.numpy()
+    assert clients is not None
+    if recipe.evaluation.by == "clients":
+        owners = division.of_client[clients.train[pool]]
+        kept = _keep_back(owners, recipe.evaluation.client_share, named_generator(recipe.seed, "kept back"))
+        back = OwnedPlaces({"train": pool[kept]}, owners[kept], division.names)
+        rest = np.delete(pool, kept)
+        return back, {"train": rest}, rest
+    if len(division.server):
+        places = _places_of(clients, division.server)
+        held = np.concatenate([_classes(getattr(dataset, part).labels.numpy()[at]) for part, at in places.items()])
+        split = _deal(recipe, _classes(labels), held)
+        validation, calibration = (_subset(places, chosen) for chosen in (split.validation, split.calibration))
+        return OwnedPlaces(validation), calibration, pool
+    split = _deal(recipe, _classes(labels[pool]), None)
+    return OwnedPlaces({"train": pool[split.validation]}), {"train": pool[split.calibration]}, pool[split.clients]
+
+
+def _tests(clients: NaturalClients, division: ClientDivision) -> dict[str, OwnedPlaces]:
+    """Return the test sets: all examples of held-out clients, and the test examples of those that train."""
+    tests = {}
+    if len(division.held_out):
+        places = _places_of(clients, division.held_out)
+        of_all = np.concatenate([getattr(clients, part)[at] for part, at in places.items()])
+        names = tuple(clients.names[one] for one in division.held_out)
+        tests[HELD_OUT] = OwnedPlaces(places, np.searchsorted(division.held_out, of_all), names)
+    owners = division.of_client[clients.test]
+    known = np.flatnonzero(owners >= 0)
+    if len(known):
+        tests[KNOWN] = OwnedPlaces({"test": known}, owners[known], division.names)
+    if not tests:
+        raise InvalidInput(
+            "there is nothing to test on: the data hold no test examples, so set data.held_out_clients, e.g. to 0.2."
+        )
+    return tests
+
+
+def _places_of(clients: NaturalClients, chosen: Positions) -> dict[str, Positions]:
+    """Return all examples of some clients."""
+    return {part: np.flatnonzero(np.isin(getattr(clients, part), chosen)) for part in ("train", "test")}
+
+
+def _subset(places: Places, chosen: Positions) -> dict[str, Positions]:
+    """Return the chosen ones of places, counted over all their parts."""
+    found, start = {}, 0
+    for part, positions in places.items():
+        within = chosen[(chosen >= start) & (chosen < start + len(positions))] - start
+        if len(within):
+            found[part] = positions[within]
+        start += len(positions)
+    return found
+
+
+def _keep_back(owners: Positions, share: float, generator: np.random.Generator) -> Positions:
+    """Return a share of every client's examples, at least one of two or more, sorted."""
+    shuffled = generator.permutation(len(owners))
+    grouped = shuffled[np.argsort(owners[shuffled], kind="stable")]
+    sizes = np.bincount(owners)
+    firsts = np.cumsum(sizes) - sizes
+    rank = np.arange(len(owners)) - firsts[owners[grouped]]
+    wanted = np.where(sizes > 1, np.maximum(1, np.round(share * sizes)), 0)
+    return np.sort(grouped[rank < wanted[owners[grouped]]])
+
+
+def _deal(recipe: Recipe, classes: Positions, server_classes: Positions | None) -> ServerSplit:
+    """Split off the server's examples, unless it has its own."""
+    section, generator = recipe.data, named_generator(recipe.seed, "server examples")
+    numbers = (section.validation_examples, section.calibration_examples)
+    return split_server_examples(classes, *numbers, generator, server_classes)
+
+
+def _classes(labels: NDArray[np.generic]) -> Positions:
+    """Return what examples are dealt out evenly by: their classes; all are alike where they have none."""
+    has_classes = labels.ndim == 1 and labels.dtype.kind in "iu"
+    return labels.astype(np.int64) if has_classes else np.zeros(len(labels), dtype=np.int64)
