@@ -4,6 +4,7 @@ from fedfeast.networks.elastic_resnet import ElasticResNet as ElasticResNet
 from fedfeast.networks.layers import Weights as Weights
 from fedfeast.networks.layout import Layout as Layout
 from fedfeast.networks.layout import Shapes as Shapes
+from fedfeast.networks.network import ElasticNetwork as ElasticNetwork
 from fedfeast.networks.network import Network as Network
 from fedfeast.networks.resnet import Level as Level
 from fedfeast.networks.resnet import ResNet as ResNet

@@ -1,8 +1,10 @@
 """The elastic ResNet: one flat vector of weights, every architecture of a space (Sec. 3.2)."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import torch.nn.functional as F
@@ -13,6 +15,8 @@ from fedfeast.networks.initialisation import draw_weights
 from fedfeast.networks.layers import Layers, Weights
 from fedfeast.networks.layout import ALIGNMENT, Layout
 from fedfeast.networks.space import Architecture, SearchSpace
+
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,42 @@ class ElasticResNet:
     def layout(self) -> Layout:
         """The layout of the full supernet's flat vector."""
         return Layout.of(self.shapes(self.space.largest), ALIGNMENT)
+
+    @property
+    def draws(self) -> bool:
+        """No layer drops anything."""
+        return False
+
+    @property
+    def smallest(self) -> Architecture:
+        """The least network of the space."""
+        return self.space.smallest
+
+    @property
+    def largest(self) -> Architecture:
+        """The full supernet."""
+        return self.space.largest
+
+    def validate(self, architecture: Architecture) -> None:
+        """Raise InvalidInput unless the architecture lies in the space."""
+        self.space.validate(architecture)
+
+    def envelope(self, architectures: Sequence[Architecture]) -> Architecture:
+        """Return d*, w* as an architecture whose tensors hold every expansion the space allows (Eq. 4)."""
+        depths = tuple(map(max, zip(*(one.depths for one in architectures), strict=True)))
+        width_indices = tuple(map(max, zip(*(one.width_indices for one in architectures), strict=True)))
+        return self.space.envelope(depths, width_indices)
+
+    def columns(self, architecture: Architecture) -> dict[str, str]:
+        """Return the MACs of the convolutions, and the choices as lists like [3, 7, 6, 7]."""
+        choices = (architecture.depths, architecture.expansions, architecture.width_indices)
+        listed = {name: str(list(values)) for name, values in zip(("d", "e", "w_indices"), choices, strict=True)}
+        return {"conv_macs": str(self.convolution_macs(architecture)), **listed}
+
+    def read_columns(self, row: Mapping[str, str | None]) -> Architecture:
+        """Return the architecture of a cache's row; ValueError where its columns are damaged."""
+        depths, width_indices = (_parse_list(row["d"], int), _parse_list(row["w_indices"], int))
+        return Architecture(depths, _parse_list(row["e"], float), width_indices)
 
     def shapes(self, architecture: Architecture) -> dict[str, tuple[int, ...]]:
         """Return the name and shape of every tensor an architecture activates, in forward order."""
@@ -47,10 +87,10 @@ class ElasticResNet:
         return draw_weights(self.layout, generator)
 
     def forward(
-        self, weights: Weights, images: Tensor, architecture: Architecture, layers: Layers
+        self, weights: Weights, inputs: Tensor, architecture: Architecture, layers: Layers
     ) -> tuple[Tensor, ...]:
         """Return the logits (batch, classes), the only output, of normalised images (batch, channels, h, w)."""
-        features = layers.stem(weights, images, self.space.stem_stride)
+        features = layers.stem(weights, inputs, self.space.stem_stride)
         for stage, extra_blocks in enumerate(architecture.depths):
             for block in range(1 + extra_blocks):
                 stride = self.space.stage_strides[stage] if block == 0 else 1
@@ -82,3 +122,11 @@ class ElasticResNet:
 def _norm_tensors(name: str, channels: int) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield f"{name}.scale", (channels,)
     yield f"{name}.shift", (channels,)
+
+
+def _parse_list(text: str | None, kind: type[Number]) -> tuple[Number, ...]:
+    """Read a list like [3, 7, 6, 7] of one kind of number."""
+    values = json.loads(text or "")
+    if not isinstance(values, list) or any(type(value) not in (int, kind) for value in values):
+        raise ValueError(f"{text!r} is no list of {kind.__name__}")
+    return tuple(kind(value) for value in values)

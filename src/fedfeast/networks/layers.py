@@ -2,9 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor
+
+EPSILON = 1e-5  # added to a variance, unless a layer has its own
 
 Weights = Mapping[str, Tensor]
 
@@ -12,9 +15,17 @@ Weights = Mapping[str, Tensor]
 class Layers(ABC):
     """Plain PyTorch layers; subclasses say how to normalise, and may compute whole layers another way."""
 
+    training: ClassVar[bool] = False  # whether the pass trains, as a module's own ``training`` says
+
     @abstractmethod
-    def __call__(self, name: str, features: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-        """Return the named layer's input (batch, channels, height, width) normalised, scaled and shifted."""
+    def __call__(
+        self, name: str, features: Tensor, scale: Tensor | None, shift: Tensor | None, epsilon: float = EPSILON
+    ) -> Tensor:
+        """Return the named layer's input (batch, channels, ...) normalised, scaled and shifted."""
+
+    def dropout(self, name: str, features: Tensor, share: float) -> Tensor:
+        """Return the named layer's input, in training with a share of it at zero."""
+        return features
 
     def stem(self, weights: Weights, images: Tensor, stride: int) -> Tensor:
         """Return the rectified first convolution of normalised images."""

@@ -14,7 +14,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Names to offsets and shapes; convolutions (out, in, k, k) are stored as (out, k, k, in)."""
+    """Names to offsets and shapes of any rank; convolutions (out, in, k, k) are stored as (out, k, k, in)."""
 
     offsets: Mapping[str, int]
     shapes: Shapes
@@ -53,11 +53,8 @@ class Layout:
 
 
 def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides in torch's axis order of a tensor stored with the input axis of a convolution last."""
-    match shape:
-        case (_, incoming, height, width):
-            return (height * width * incoming, 1, width * incoming, incoming)
-        case (_, incoming):
-            return (incoming, 1)
-        case _:
-            return (1,)
+    """Strides in torch's axis order: row-major, but with the input axis of a convolution last."""
+    if len(shape) == 4:
+        _, incoming, height, width = shape
+        return (height * width * incoming, 1, width * incoming, incoming)
+    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))

@@ -1,5 +1,6 @@
 """What methods, engines and evaluation ask of a network family."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +16,11 @@ class Network(Protocol):
     @property
     def layout(self) -> Layout:
         """The layout of the whole family's flat vector."""
+        ...
+
+    @property
+    def draws(self) -> bool:
+        """Whether training passes draw: whether some layer drops a share of its input."""
         ...
 
     def shapes(self, architecture: Any) -> dict[str, tuple[int, ...]]:
@@ -37,6 +43,36 @@ class Network(Protocol):
         """Draw the flat float32 vector a federation starts from."""
         ...
 
-    def forward(self, weights: Weights, images: Tensor, architecture: Any, layers: Layers) -> tuple[Tensor, ...]:
-        """Return the outputs for normalised images; the last one is what is served."""
+    def forward(self, weights: Weights, inputs: Tensor, architecture: Any, layers: Layers) -> tuple[Tensor, ...]:
+        """Return the outputs for normalised inputs or token ids; the last one is what is served."""
+        ...
+
+
+class ElasticNetwork(Network, Protocol):
+    """A family whose smaller networks are leading slices of the larger ones, so that some can hold several others."""
+
+    @property
+    def smallest(self) -> Any:
+        """The least network of the family."""
+        ...
+
+    @property
+    def largest(self) -> Any:
+        """The whole network."""
+        ...
+
+    def validate(self, architecture: Any) -> None:
+        """Raise InvalidInput unless the architecture is one of this family."""
+        ...
+
+    def envelope(self, architectures: Sequence[Any]) -> Any:
+        """Return the architecture whose tensors hold all of these (Eq. 4)."""
+        ...
+
+    def columns(self, architecture: Any) -> dict[str, str]:
+        """Return an architecture as columns of a cache's row, beside its MACs and parameters."""
+        ...
+
+    def read_columns(self, row: Mapping[str, str | None]) -> Any:
+        """Return the architecture of a cache's row; ValueError where its columns are damaged."""
         ...

@@ -6,25 +6,36 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedfeast.networks.layers import Layers
+from fedfeast.networks.dropout import kept_features
+from fedfeast.networks.layers import EPSILON, Layers
 
-EPSILON = 1e-5
 BLOCK_ELEMENTS = 1 << 17  # half a megabyte in float32: what a core's cache holds
 
 Statistics = Mapping[str, tuple[Tensor, Tensor]]  # norm layer -> (mean, biased variance) per channel
 
 
-def _aligned(vector: Tensor) -> Tensor:
+def _aligned(vector: Tensor | None) -> Tensor | None:
     """Return the vector where cuDNN, which reads 16 bytes at a time, can take it: a client's tensors have no pads."""
-    return vector.clone() if vector.is_cuda and vector.data_ptr() % 16 else vector
+    return vector.clone() if vector is not None and vector.is_cuda and vector.data_ptr() % 16 else vector
 
 
 class ByBatch(Layers):
-    """Normalise by the batch's own statistics, as in training."""
+    """Normalise by the batch's own statistics, as in training; with a draw, dropout layers drop by it."""
 
-    def __call__(self, name: str, features: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    training = True
+
+    def __init__(self, draw: Tensor | None = None) -> None:
+        self.draw = draw  # int64 without axes: the pass's seed
+
+    def __call__(
+        self, name: str, features: Tensor, scale: Tensor | None, shift: Tensor | None, epsilon: float = EPSILON
+    ) -> Tensor:
         """Normalise the layer's input by its own mean and variance."""
-        return F.batch_norm(features, None, None, _aligned(scale), _aligned(shift), training=True, eps=EPSILON)
+        return F.batch_norm(features, None, None, _aligned(scale), _aligned(shift), training=True, eps=epsilon)
+
+    def dropout(self, name: str, features: Tensor, share: float) -> Tensor:
+        """Put a share of the named layer's input to zero, as the draw decides; without a draw nothing."""
+        return features if self.draw is None else kept_features(self.draw, name, features, share)
 
 
 by_batch = ByBatch()
@@ -36,11 +47,13 @@ class ByStatistics(Layers):
     def __init__(self, statistics: Statistics) -> None:
         self.statistics = statistics
 
-    def __call__(self, name: str, features: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    def __call__(
+        self, name: str, features: Tensor, scale: Tensor | None, shift: Tensor | None, epsilon: float = EPSILON
+    ) -> Tensor:
         """Normalise the named layer's input by its statistics."""
         mean, variance = self.statistics[name]
         scale, shift = _aligned(scale), _aligned(shift)
-        return F.batch_norm(features, mean, variance, scale, shift, training=False, eps=EPSILON)
+        return F.batch_norm(features, mean, variance, scale, shift, training=False, eps=epsilon)
 
 
 class RecordingByBatch(Layers):
@@ -50,14 +63,16 @@ class RecordingByBatch(Layers):
         self._sums: dict[str, tuple[Tensor, Tensor]] = {}
         self._examples: dict[str, int] = {}
 
-    def __call__(self, name: str, features: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    def __call__(
+        self, name: str, features: Tensor, scale: Tensor | None, shift: Tensor | None, epsilon: float = EPSILON
+    ) -> Tensor:
         """Normalise as in training; remember mean and biased variance."""
         mean, variance = moments(features)
         examples = features.shape[0]
         previous_mean, previous_variance = self._sums.get(name, (0.0, 0.0))
         self._sums[name] = (previous_mean + examples * mean, previous_variance + examples * variance)
         self._examples[name] = self._examples.get(name, 0) + examples
-        return by_batch(name, features, scale, shift)
+        return by_batch(name, features, scale, shift, epsilon)
 
     def statistics(self, dtype: torch.dtype) -> Statistics:
         """Return the example-weighted means of the batches' means and variances."""
@@ -68,9 +83,10 @@ class RecordingByBatch(Layers):
 
 
 def moments(features: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean and biased variance per channel of (batch, channels, height, width) in float64."""
-    if features.is_cuda or not features.is_contiguous(memory_format=torch.channels_last):
-        variance, mean = torch.var_mean(features.double(), dim=(0, 2, 3), correction=0)
+    """Return mean and biased variance per channel of (batch, channels, ...) in float64."""
+    axes = (0, *range(2, features.ndim))
+    if features.is_cuda or len(axes) != 3 or not features.is_contiguous(memory_format=torch.channels_last):
+        variance, mean = torch.var_mean(features.double(), dim=axes, correction=0)
         return mean, variance
     rows = features.permute(0, 2, 3, 1).flatten(0, 2)  # (pixels, channels), as they lie in memory
     blocks = torch.split(rows, max(1, BLOCK_ELEMENTS // rows.shape[1]))

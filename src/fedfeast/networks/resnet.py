@@ -89,6 +89,11 @@ class ResNet:
             )
 
     @property
+    def draws(self) -> bool:
+        """No layer drops anything."""
+        return False
+
+    @property
     def whole(self) -> Level:
         """The full network with all the exits it has."""
         last = len(self.stage_channels)
@@ -138,10 +143,10 @@ class ResNet:
         # Choice: the head's bias too, for all methods alike; HeteroFL's own code starts it at 0.
         return draw_weights(self.layout, generator)
 
-    def forward(self, weights: Weights, images: Tensor, level: Level, layers: Layers) -> tuple[Tensor, ...]:
+    def forward(self, weights: Weights, inputs: Tensor, level: Level, layers: Layers) -> tuple[Tensor, ...]:
         """Return the logits (batch, classes) of every exit for normalised images (batch, channels, h, w)."""
         run_block = _block_activated_after if self.activation == "after" else _block_activated_before
-        features = F.conv2d(images, weights["stem.conv"], stride=self.stem_stride, padding=1)
+        features = F.conv2d(inputs, weights["stem.conv"], stride=self.stem_stride, padding=1)
         if self.activation == "after":
             features = F.relu_(_normalised(weights, "stem.norm", features, layers))
         outputs = []

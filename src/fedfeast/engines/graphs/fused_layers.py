@@ -19,8 +19,7 @@ from fedfeast.engines.graphs.kernels.normalisations import (
 from fedfeast.engines.graphs.kernels.products import convolve, input_gradient
 from fedfeast.engines.graphs.kernels.weight_gradients import weight_gradient
 from fedfeast.networks import Weights
-from fedfeast.networks.layers import Layers
-from fedfeast.networks.normalisation import EPSILON
+from fedfeast.networks.layers import EPSILON, Layers
 
 
 def is_fused(name: str) -> bool:
@@ -31,12 +30,16 @@ def is_fused(name: str) -> bool:
 class FusedLayers(Layers):
     """Stem and blocks in fused kernels; gradients by their weights go straight to their places, not to autograd."""
 
+    training = True
+
     def __init__(self, plan: GradientPlan, gradients: Tensor, counters: Tensor) -> None:
         self._plan, self._gradients, self.counters = plan, gradients, counters
         # Autograd walks back only through what depends on a leaf, and the weights are none here.
         self.anchor = torch.zeros((), dtype=torch.float32, device=gradients.device, requires_grad=True)
 
-    def __call__(self, name: str, features: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    def __call__(
+        self, name: str, features: Tensor, scale: Tensor | None, shift: Tensor | None, epsilon: float = EPSILON
+    ) -> Tensor:
         """Refuse: a lone normalisation is not fused with anything."""
         raise NotImplementedError(f"{name}: fused layers have no separate normalisation")
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedfeast.engines.graphs.tiles import Cut, weight_cut
 from fedfeast.networks import Network, Weights
-from fedfeast.networks.layers import Layers
+from fedfeast.networks.layers import EPSILON, Layers
 
 ALIGNMENT = 8  # elements: two vector loads of float32
 
@@ -66,7 +66,9 @@ class _Measuring(Layers):
     def __init__(self) -> None:
         self.cuts: dict[str, Cut] = {}
 
-    def __call__(self, name: str, features: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    def __call__(
+        self, name: str, features: Tensor, scale: Tensor | None, shift: Tensor | None, epsilon: float = EPSILON
+    ) -> Tensor:
         return features
 
     def stem(self, weights: Weights, images: Tensor, stride: int) -> Tensor:
