@@ -82,9 +82,9 @@ def trust(source: str, setting: str = "trust") -> None:
 
 
 def offer(thing: Any, file: str, name: str, setting: str) -> str:
-    """Return the name of something that the user's own program holds; this process uses it as it is, later ones run its file."""
+    """Name something that the user's own program holds: this process uses it as it is, later ones run its file."""
     if not Path(file).is_file():
-        raise InvalidInput(f"{setting} = {name} was not defined in a file, so no later run could find it: put it in one.")
+        raise InvalidInput(f"{setting} = {name} stands in no file, so that no later run could find it: put it in one.")
     source = f"{Path(file).resolve()}:{name}"
     trust(source, setting)
     with _PERMISSIONS.lock:

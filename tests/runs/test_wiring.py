@@ -22,7 +22,8 @@ from fedfeast.methods import METHODS, Feast, FedAvg
 from fedfeast.population import alpha_data_from_effective, partition_by_budget, zipf_population
 from fedfeast.randomness import named_generator
 from fedfeast.recipes import load_recipe
-from fedfeast.recipes.building import build_network, build_server_split
+from fedfeast.recipes.building import build_network
+from fedfeast.recipes.splitting import deal_server_examples
 from fedfeast.routing import envelope_of
 from fedfeast.runs import Interrupted, Run
 from fedfeast.runs.assembly import Federation, assemble
@@ -194,7 +195,7 @@ def test_weights_decay_as_the_recipe_says(tmp_path: Path) -> None:
 
 def accuracy_by_hand(federation: Federation, flat: Tensor, point: OperatingPoint, tested: Examples) -> float:
     dataset, recipe = load_dataset("digits", None), federation.recipe
-    split = build_server_split(recipe, dataset.train.labels.numpy())
+    split = deal_server_examples(recipe, dataset.train.labels.numpy())
     calibration = dataset.train.select(torch.from_numpy(split.calibration))
     normalisation = federation.preparation.normalisation
     deployed = federation.method.deploy(flat, point)
@@ -222,7 +223,7 @@ def score_by_hand(federation: Federation, flat: Tensor, tested: Examples) -> flo
 def test_rounds_are_scored_on_the_validation_examples(recorded: tuple[Run, list[TrainingState]]) -> None:
     run, states = recorded
     dataset = load_dataset("digits", None)
-    split = build_server_split(run.recipe, dataset.train.labels.numpy())
+    split = deal_server_examples(run.recipe, dataset.train.labels.numpy())
     validation = dataset.train.select(torch.from_numpy(split.validation))
     assert (len(split.validation), len(split.calibration)) == (100, 60)
     measured = [row["validation_score"] for row in run.folder.metrics()]

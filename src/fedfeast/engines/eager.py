@@ -12,7 +12,7 @@ from torch import Tensor
 from fedfeast.data import Batch, Examples, Preparation, ShardedExamples, draw_local_plan, make_batches
 from fedfeast.federation import Assignment, Collected, Constants, Engine, LocalSgd, Method, RoundOrder
 from fedfeast.networks import Layout
-from fedfeast.networks.normalisation import by_batch
+from fedfeast.networks.normalisation import ByBatch, by_batch
 from fedfeast.randomness import named_generator
 
 LEAF_SETS = 64  # kept at once; a set is a few hundred small view objects
@@ -87,10 +87,11 @@ def train_client(
     losses: RoleLosses = defaultdict(list)
     for step, batch in enumerate(batches):
         slot.begin_step()
+        layers = by_batch if batch.draw is None else ByBatch(batch.draw)
         carried = None
         for one_pass in method.passes(assignment, step, generator):
             leaves = slot.leaves(one_pass.architecture)
-            outputs = method.network.forward(leaves.weights, batch.inputs, one_pass.architecture, by_batch)
+            outputs = method.network.forward(leaves.weights, batch.inputs, one_pass.architecture, layers)
             loss, carried = method.loss(one_pass.role, outputs, batch, carried, slot.constants)
             leaves.add_gradient_of(loss)
             losses[one_pass.role].append(loss.detach())

@@ -68,7 +68,7 @@ def _train(content: RecordDict, context: Context) -> RecordDict:
         raise Unreadable("the received weights are not finite: nothing is trained from them")
     slot = ClientSlot(method, dtype, device, slices.layout.size)
     this = LocalRound(
-        build_preparation(recipe, terms.normalisation),
+        build_preparation(recipe, terms.normalisation, method),
         build_sgd(recipe, method),
         recipe.seed,
         order.round_index,

@@ -30,12 +30,14 @@ class Terms:
     files: Mapping[str, str]  # setting -> content of the file it names on the server
     facts: DatasetFacts
     class_names: tuple[str, ...]  # where the server's data set names them
-    normalisation: Normalisation
+    normalisation: Normalisation | None  # None: token ids
     version: str
     space: str
 
     @classmethod
-    def of(cls, recipe: Recipe, method: Method, normalisation: Normalisation, class_names: tuple[str, ...]) -> "Terms":
+    def of(
+        cls, recipe: Recipe, method: Method, normalisation: Normalisation | None, class_names: tuple[str, ...]
+    ) -> "Terms":
         """Return the terms of a recipe; where the server's data lie is no client's business."""
         text = parse_recipe(recipe.to_toml(), recipe.name, {"data.folder": "none"}, recipe.data.facts).to_toml()
         settings = recipe.settings()

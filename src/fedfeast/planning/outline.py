@@ -6,11 +6,13 @@ from functools import cached_property
 
 import numpy as np
 
+from fedfeast.data import load_dataset
 from fedfeast.federation import Assignment, Client, Method
 from fedfeast.population import Population
 from fedfeast.randomness import named_generator
 from fedfeast.recipes.building import build_method, build_population, choose_participants
 from fedfeast.recipes.recipe import Recipe
+from fedfeast.recipes.splitting import NaturalSplit, split_dataset
 from fedfeast.variants import VariantCache
 
 
@@ -50,6 +52,7 @@ class Outline:
     cache: VariantCache
     population: Population
     participants: tuple[int, ...]  # the clients that may be sampled
+    natural: NaturalSplit | None = None  # the data's own clients, where they take part
 
     @property
     def rounds_per_client(self) -> float:
@@ -80,6 +83,9 @@ class Outline:
 def outline(recipe: Recipe) -> Outline:
     """Build everything of a federation but its data."""
     method, parts = build_method(recipe)
-    population = build_population(recipe.population, recipe.seed)
+    split = None
+    if recipe.population.source == "data":  # who the clients are, only the data can say
+        split = split_dataset(recipe, load_dataset(recipe.data.name, recipe.data.folder))
+    population = build_population(recipe, split)
     participants = choose_participants(recipe.population, population, method)
-    return Outline(recipe, method, parts.cache, population, participants)
+    return Outline(recipe, method, parts.cache, population, participants, split.natural if split else None)

@@ -11,8 +11,10 @@ from fedfeast.planning.coverage import cover
 from fedfeast.planning.outline import BudgetGroup, Outline, outline
 from fedfeast.planning.timing import PassTimes, predict_time
 from fedfeast.population import Partition, Population
-from fedfeast.recipes.building import build_partition, build_server_split
+from fedfeast.population.natural import measure_correlation, natural_partition
+from fedfeast.recipes.building import build_partition
 from fedfeast.recipes.recipe import Recipe, resolve_recipe
+from fedfeast.recipes.splitting import deal_server_examples, split_dataset
 from fedfeast.routing import count_traffic
 
 TRAINING_FACTOR = 3  # a forward and backward pass against a forward pass, the paper's proxy
@@ -26,14 +28,11 @@ def plan_recipe(
     recipe = resolve_recipe(recipe, settings)
     built = outline(recipe)
     population, network, points = built.population, built.method.network, built.method.operating_points()
-    shares = population.data_shares(recipe.population.gamma, recipe.population.cap_macs)
-    labels = _client_labels(recipe)
-    expected = shares * len(labels)
-    partition = _realize(recipe, population, labels)
+    expected, partition = _expected_examples(built)
     plan: dict[str, Any] = {
         "recipe": recipe.name,
         "method": recipe.method_name,
-        "gamma": recipe.population.gamma,
+        "gamma": recipe.population.gamma if built.natural is None else None,  # the data's own clients: see below
         "rounds": recipe.training.rounds,
         "supernet": {"parameters": network.layout.num_parameters},
         "variants": {"count": len(points), "macs_min": points[0].macs, "macs_max": points[-1].macs},
@@ -44,7 +43,7 @@ def plan_recipe(
             "budget_macs": _distribution(population.budgets_macs),
         },
         "data": {
-            "client_examples": len(labels),
+            "client_examples": round(float(expected.sum())),
             "expected_shard": _distribution(expected),
             "realized": None if partition is None else partition.report(),
         },
@@ -52,6 +51,9 @@ def plan_recipe(
         "traffic": plan_traffic(built),
         "compute": _plan_compute(built, expected, partition),
     }
+    if built.natural is not None:
+        plan["clients"]["budgets_and_data"] = measure_correlation(population.budgets_macs, built.natural.sizes)
+        plan["clients"]["division"] = built.natural.division.report()
     realized = expected if partition is None else partition.shards.sizes
     plan["coverage"] = cover(built, np.asarray(realized, dtype=np.float64))
     if times is not None:
@@ -59,15 +61,25 @@ def plan_recipe(
     return plan
 
 
+def _expected_examples(built: Outline) -> tuple[np.ndarray, Partition | None]:
+    """Return how many examples each client will hold on average, and the shards where they can be known."""
+    if built.natural is not None:
+        partition = natural_partition(built.natural.owners, built.population.num_clients)
+        return partition.shards.sizes.astype(np.float64), partition
+    recipe, labels = built.recipe, _client_labels(built.recipe)
+    shares = built.population.data_shares(recipe.population.gamma, recipe.population.cap_macs)
+    return shares * len(labels), _realize(recipe, built.population, labels)
+
+
 def _client_labels(recipe: Recipe) -> np.ndarray:
     """Return the client pool's labels: an official data set's from its class counts, which need no files."""
     facts = recipe.data.facts
-    if recipe.data.name in OFFICIAL:
+    if recipe.data.name in OFFICIAL and not OFFICIAL[recipe.data.name].varies:
         labels = np.arange(facts.train_examples) % facts.classes
         server_labels = np.arange(facts.server_examples) % facts.classes if facts.server_examples else None
-        return np.asarray(labels[build_server_split(recipe, labels, server_labels).clients])
-    labels = load_dataset(recipe.data.name, recipe.data.folder).train.labels.numpy()
-    return np.asarray(labels[build_server_split(recipe, labels).clients])
+        return np.asarray(labels[deal_server_examples(recipe, labels, server_labels).clients])
+    dataset = load_dataset(recipe.data.name, recipe.data.folder)
+    return np.asarray(dataset.train.labels.numpy()[split_dataset(recipe, dataset).pool])
 
 
 def _realize(recipe: Recipe, population: Population, labels: np.ndarray) -> Partition | None:
@@ -120,8 +132,7 @@ def plan_traffic(built: Outline) -> dict[str, Any]:
 def plan_compute(recipe: Recipe) -> dict[str, float]:
     """Return the training compute alone, from expected shards."""
     built = outline(recipe)
-    shares = built.population.data_shares(recipe.population.gamma, recipe.population.cap_macs)
-    return _plan_compute(built, shares * len(_client_labels(recipe)), None)
+    return _plan_compute(built, _expected_examples(built)[0], None)
 
 
 def _plan_compute(built: Outline, expected: np.ndarray, partition: Partition | None) -> dict[str, float]:

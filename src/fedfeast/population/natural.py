@@ -36,6 +36,16 @@ class ClientDivision:
     excluded: NDArray[np.int64]
     pooled: int  # how many small clients went into pools
 
+    def report(self) -> dict[str, int]:
+        """Return how many clients do what."""
+        return {
+            "training": len(self.names),
+            "held_out": len(self.held_out),
+            "server": len(self.server),
+            "excluded": len(self.excluded),
+            "pooled": self.pooled,
+        }
+
 
 def divide_clients(
     names: Sequence[str], num_examples: NDArray[np.int64], rules: ClientRules, generator: np.random.Generator
@@ -69,7 +79,8 @@ def divide_clients(
     excluded = np.setdiff1d(small, in_pools)
     training_names = tuple(names[one] for one in training) + pool_names
     all_names = (*names, *pool_names)
-    return ClientDivision(training_names, all_names, of_client, np.sort(held_out), np.sort(server), excluded, len(in_pools))
+    held_out, server = np.sort(held_out), np.sort(server)
+    return ClientDivision(training_names, all_names, of_client, held_out, server, excluded, len(in_pools))
 
 
 def natural_partition(owners: NDArray[np.int64], num_clients: int) -> Partition:
@@ -114,9 +125,9 @@ def measure_correlation(budgets_macs: NDArray[np.float64], num_examples: NDArray
     """Return how budgets go with data: the correlation of their ranks, and the gamma that fits the shares best."""
     if np.ptp(budgets_macs) == 0 or np.ptp(num_examples) == 0:
         return {"rank_correlation": None, "gamma": None}
-    ranks = [_mean_ranks(values) for values in (budgets_macs, num_examples)]
+    of_budgets, of_data = _mean_ranks(budgets_macs), _mean_ranks(num_examples)
     slope = np.polyfit(np.log(budgets_macs), np.log(np.maximum(num_examples, 1)), 1)[0]
-    return {"rank_correlation": float(np.corrcoef(*ranks)[0, 1]), "gamma": float(slope)}
+    return {"rank_correlation": float(np.corrcoef(of_budgets, of_data)[0, 1]), "gamma": float(slope)}
 
 
 def _choose(
@@ -170,7 +181,7 @@ def _normal_scores(values: NDArray[np.generic], generator: np.random.Generator) 
     order = np.lexsort((generator.random(len(values)), values))
     scores = np.empty(len(values))
     scores[order] = np.sort(generator.standard_normal(len(values)))
-    return scores - scores.mean()
+    return np.asarray(scores - scores.mean(), dtype=np.float64)
 
 
 def _mean_ranks(values: NDArray[np.generic]) -> NDArray[np.float64]:

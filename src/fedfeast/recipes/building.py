@@ -1,14 +1,23 @@
 """From a recipe to the parts of every floor, each built by the section that describes it."""
 
+from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
-from fedfeast.data import Augmentation, Mixing, Normalisation, Preparation, ServerSplit, split_server_examples
+from fedfeast.data import Augmentation, Mixing, Normalisation, Preparation
+from fedfeast.data.sequences import SequenceAugmentation
+from fedfeast.data.tasks import task_named
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import LocalSgd, Method, Parts, Privacy
 from fedfeast.methods import find_method
-from fedfeast.networks import ElasticResNet, ResNet, SearchSpace
+from fedfeast.networks import ElasticNetwork, ElasticResNet, ResNet, SearchSpace
+from fedfeast.networks.built import Builder, BuiltNetwork
+from fedfeast.networks.shipped import find_builder
+from fedfeast.own_code import find_own, offer
 from fedfeast.population import (
     Partition,
     Population,
@@ -18,10 +27,14 @@ from fedfeast.population import (
     read_population,
     zipf_population,
 )
+from fedfeast.population.natural import ClientDivision, assign_budgets, natural_partition
 from fedfeast.randomness import named_generator
 from fedfeast.recipes.recipe import Recipe
 from fedfeast.recipes.sections import PopulationSection
-from fedfeast.variants import read_cache
+from fedfeast.recipes.splitting import DataSplit, NaturalSplit
+from fedfeast.recipes.suitability import MEMBERS
+from fedfeast.variants import VariantCache, read_cache
+from fedfeast.variants.members import choose_members
 
 
 def build_method(recipe: Recipe) -> tuple[Method, Parts]:
@@ -47,6 +60,17 @@ def build_network(recipe: Recipe) -> ElasticNetwork:
     return ElasticResNet(
         SearchSpace(**space, image_size=facts.side, image_channels=facts.channels, classes=facts.classes)
     )
+
+
+def builder_settings(builder: Builder) -> dict[str, Any]:
+    """Return the settings that name a builder which the caller's program holds, with its choices and options."""
+    function = builder.function
+    if function.__module__.startswith(find_builder.__module__):
+        name = builder.name
+    else:
+        name = offer(builder, function.__code__.co_filename, builder.name, "network")
+    choices = {choice: list(values) for choice, values in builder.choices.items()}
+    return {"network.builder": name, "network.choices": choices, "network.options": dict(builder.options)}
 
 
 def build_cache(recipe: Recipe, network: ElasticNetwork) -> VariantCache:
@@ -76,7 +100,8 @@ def build_population(recipe: Recipe, split: DataSplit | None = None) -> Populati
     section, seed = recipe.population, recipe.seed
     if section.source == "data":
         assert split is not None
-        return _natural_population(section, seed, split)
+        assert split.natural is not None
+        return _natural_population(section, seed, split.natural)
     if section.source == "paper":
         return paper_population()
     if section.source in ("file", "fleet"):
@@ -101,10 +126,8 @@ def _zipf_population(section: PopulationSection, seed: int, num_clients: int) ->
     )
 
 
-def _natural_population(section: PopulationSection, seed: int, split: DataSplit) -> Population:
+def _natural_population(section: PopulationSection, seed: int, split: NaturalSplit) -> Population:
     """Return the data's training clients with budgets of a file, by name, or drawn and dealt out as wished."""
-    assert split.division is not None
-    assert split.sizes is not None
     names = split.division.names
     if section.file is not None:
         return Population(_budgets_by_name(section.file, split.division), names)

@@ -12,7 +12,6 @@ from typing import Any, Self
 from pydantic import Field, SerializeAsAny, ValidationError, model_validator
 
 from fedfeast.data import DatasetFacts
-from fedfeast.data.tasks import task_named
 from fedfeast.errors import InvalidInput
 from fedfeast.own_code import require_trust, trust
 from fedfeast.recipes.sections import (
@@ -34,13 +33,17 @@ from fedfeast.recipes.sections import (
     VariantsSection,
     method_section,
 )
+from fedfeast.recipes.suitability import (
+    MEMBERS,
+    refuse_unsuited_clients,
+    refuse_unsuited_network,
+    suited_augmentation,
+)
 
 # Sections that had another name in an earlier release.
 FORMER_SECTIONS = {"hostile": "adversary"}
 # Settings that may name code of one's own.
 CODE_SETTINGS = ("method.name", "network.builder", "variants.score", "data.name")
-MEMBERS = "members"  # a cache that is chosen from a builder's own networks
-NO_IMAGE_AUGMENTATION = {"crop_padding": 0, "flip": False, "randaugment": (0, 0), "mixing": "off"}
 
 
 class Recipe(Section):
@@ -87,43 +90,10 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _suit_the_data(self) -> Self:
         """Let what is no image go through nothing unless it is asked for; refuse what does not go together."""
-        facts, given = self.data.facts, self.augmentation.model_fields_set
-        if facts.kind != "images":
-            for name, nothing in NO_IMAGE_AUGMENTATION.items():
-                if name in given and getattr(self.augmentation, name) != nothing:
-                    raise InvalidInput(
-                        f"augmentation.{name} = {getattr(self.augmentation, name)!r} is for images, and {self.data.name} "
-                        f"holds {facts.kind}: leave it out, or choose time_shift, noise or mask_share."
-                    )
-            object.__setattr__(self, "augmentation", self.augmentation.model_copy(update=NO_IMAGE_AUGMENTATION))
-        if facts.kind == "tokens":
-            for name in ("time_shift", "noise"):
-                if getattr(self.augmentation, name):
-                    raise InvalidInput(
-                        f"augmentation.{name} = {getattr(self.augmentation, name)} is for numbers, and {self.data.name} "
-                        "holds tokens: leave it out, or choose mask_share."
-                    )
-        if facts.task != "classification" and self.augmentation.mixing != "off":
-            raise InvalidInput(
-                f"augmentation.mixing = {self.augmentation.mixing!r} mixes classes, and the task of {self.data.name} is "
-                f"{facts.task}: set augmentation.mixing=off."
-            )
-        if self.network.builder is None and (facts.kind != "images" or facts.task != "classification"):
-            raise InvalidInput(
-                f"{self.data.name} holds {facts.kind} for {facts.task}, and the elastic ResNet takes images of classes: "
-                "set network.builder to a network for it, e.g. nested_transformer."
-            )
-        if self.network.builder is None and (self.network.choices or self.network.options):
-            raise InvalidInput("network.choices and network.options are a builder's: set network.builder too.")
-        if self.network.builder is None and self.variants.cache == MEMBERS:
-            raise InvalidInput('variants.cache = "members" needs network.builder: name a cache, or set the builder.')
-        if self.population.source == "data" and not facts.clients:
-            raise InvalidInput(
-                f"population.source = 'data', and {self.data.name} has no clients of its own: "
-                "prepare it with --clients, or choose zipf."
-            )
-        if self.evaluation.metric is not None:
-            task_named(facts.task).metric_named(self.evaluation.metric)
+        suited = suited_augmentation(self.augmentation, self.data.facts, self.data.name)
+        object.__setattr__(self, "augmentation", suited)
+        refuse_unsuited_network(self)
+        refuse_unsuited_clients(self)
         return self
 
     def settings(self) -> dict[str, Any]:
@@ -189,7 +159,7 @@ def parse_recipe(
     Code that the settings name is the caller's own; code that the text names must be trusted on this machine.
     """
     table = _read_toml(text, source)
-    pairs = list(settings.items() if isinstance(settings, Mapping) else map(parse_setting, settings))
+    pairs = pairs_of(settings)
     for former in FORMER_SECTIONS.keys() & table.keys():
         now = FORMER_SECTIONS[former]
         if now in table:
@@ -246,6 +216,11 @@ def _validate_method(table: dict[str, Any]) -> Section:
         return section.model_validate(table)
     except ValidationError as error:
         raise InvalidInput(_explain(error, "method", section)) from error
+
+
+def pairs_of(settings: Mapping[str, Any] | Sequence[str]) -> list[tuple[str, Any]]:
+    """Return settings, given by dotted name or as texts, as pairs of dotted name and value."""
+    return list(settings.items() if isinstance(settings, Mapping) else map(parse_setting, settings))
 
 
 def parse_setting(setting: str) -> tuple[str, Any]:

@@ -120,7 +120,7 @@ class NetworkSection(Section):
     """The elastic network: the ResNet's space, or a builder; image size, channels and classes follow from the data."""
 
     builder: str | None = None  # a shipped one's name, or one's own as file.py:NAME
-    choices: dict[str, Annotated[list[int | float | str], Field(min_length=1)]] = Field(default_factory=dict)
+    choices: dict[str, Annotated[list[int | float], Field(min_length=1)]] = Field(default_factory=dict)
     options: dict[str, int | float | str | bool] = Field(default_factory=dict)  # of the builder, beside its choices
     weights: str | None = None  # where training begins: a bundle, a run folder or a state dict
     stem_channels: int = 64

@@ -29,6 +29,19 @@ class OwnedPlaces:
 
 
 @dataclass(frozen=True, eq=False)
+class NaturalSplit:
+    """The data's own clients, and whose each example of the pool is."""
+
+    division: ClientDivision
+    owners: Positions  # positions among the training clients
+
+    @property
+    def sizes(self) -> Positions:
+        """The training examples of every training client."""
+        return np.bincount(self.owners, minlength=len(self.division.names))
+
+
+@dataclass(frozen=True, eq=False)
 class DataSplit:
     """What every example of a data set is for."""
 
@@ -36,20 +49,14 @@ class DataSplit:
     validation: OwnedPlaces
     calibration: Places
     tests: Mapping[str, OwnedPlaces]  # the first one is the run's main test set
-    division: ClientDivision | None = None  # of the data's own clients
-    owners: Positions | None = None  # the training client of every example of the pool
-
-    @property
-    def sizes(self) -> Positions | None:
-        """The training examples of the data's own clients."""
-        if self.division is None or self.owners is None:
-            return None
-        return np.bincount(self.owners, minlength=len(self.division.names))
+    natural: NaturalSplit | None = None
 
 
 def pick(dataset: Dataset, places: Places) -> Examples:
     """Return the examples at these places, one part after the other."""
-    parts = [getattr(dataset, part).select(torch.from_numpy(positions)) for part, positions in places.items()]
+    parts: list[Examples] = [
+        getattr(dataset, part).select(torch.from_numpy(positions)) for part, positions in places.items()
+    ]
     if len(parts) == 1:
         return parts[0]
     return Examples(torch.cat([one.inputs for one in parts]), torch.cat([one.labels for one in parts]))
@@ -61,7 +68,7 @@ def split_dataset(recipe: Recipe, dataset: Dataset) -> DataSplit:
         return _split_by_client(recipe, dataset)
     labels = dataset.train.labels.numpy()
     server_labels = None if dataset.server is None else _classes(dataset.server.labels.numpy())
-    split = _deal(recipe, _classes(labels), server_labels)
+    split = deal_server_examples(recipe, _classes(labels), server_labels)
     source = "train" if dataset.server is None else "server"
     return DataSplit(
         split.clients,
@@ -90,8 +97,7 @@ def _split_by_client(recipe: Recipe, dataset: Dataset) -> DataSplit:
         validation,
         calibration,
         _tests(clients, division),
-        division,
-        division.of_client[clients.train[pool]],
+        NaturalSplit(division, division.of_client[clients.train[pool]]),
     )
 
 
@@ -110,10 +116,10 @@ def _hold_back(
     if len(division.server):
         places = _places_of(clients, division.server)
         held = np.concatenate([_classes(getattr(dataset, part).labels.numpy()[at]) for part, at in places.items()])
-        split = _deal(recipe, _classes(labels), held)
+        split = deal_server_examples(recipe, _classes(labels), held)
         validation, calibration = (_subset(places, chosen) for chosen in (split.validation, split.calibration))
         return OwnedPlaces(validation), calibration, pool
-    split = _deal(recipe, _classes(labels[pool]), None)
+    split = deal_server_examples(recipe, _classes(labels[pool]), None)
     return OwnedPlaces({"train": pool[split.validation]}), {"train": pool[split.calibration]}, pool[split.clients]
 
 
@@ -163,8 +169,8 @@ def _keep_back(owners: Positions, share: float, generator: np.random.Generator) 
     return np.sort(grouped[rank < wanted[owners[grouped]]])
 
 
-def _deal(recipe: Recipe, classes: Positions, server_classes: Positions | None) -> ServerSplit:
-    """Split off the server's examples, unless it has its own."""
+def deal_server_examples(recipe: Recipe, classes: Positions, server_classes: Positions | None = None) -> ServerSplit:
+    """Split off the server's examples, given all examples' classes, unless it has its own."""
     section, generator = recipe.data, named_generator(recipe.seed, "server examples")
     numbers = (section.validation_examples, section.calibration_examples)
     return split_server_examples(classes, *numbers, generator, server_classes)

@@ -32,9 +32,11 @@ from fedfeast.federation import (
 from fedfeast.planning.outline import outline
 from fedfeast.population import Partition, Population
 from fedfeast.randomness import named_generator
-from fedfeast.recipes.building import build_partition, build_preparation, build_privacy, build_server_split, build_sgd
+from fedfeast.recipes.building import build_partition, build_preparation, build_privacy, build_sgd
 from fedfeast.recipes.recipe import Recipe
+from fedfeast.recipes.splitting import DataSplit, pick, split_dataset
 from fedfeast.runs.roster import Roster, read_roster
+from fedfeast.runs.warm_start import warm_start
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +95,11 @@ class Federation:
         )
 
     def initial_weights(self) -> torch.Tensor:
-        """Draw the global vector a run starts from."""
-        flat = self.method.network.initial_weights(named_generator(self.recipe.seed, "weights"))
+        """Draw the global vector a run starts from, or take what the recipe names over it."""
+        network = self.method.network
+        flat = network.initial_weights(named_generator(self.recipe.seed, "weights"))
+        if self.recipe.network.weights is not None:
+            warm_start(flat, network.layout, self.recipe.network.weights)
         return flat.to(self.device, self.dtype)
 
     def client_table(self) -> dict[str, Any]:
@@ -119,7 +124,8 @@ def assemble(recipe: Recipe) -> Federation:
         roster = read_roster(Path(str(recipe.population.file)))
         clients, partition = roster.clients, roster.partition()
     else:
-        partition = build_partition(recipe, built.population, pool.labels.numpy())
+        owners = None if built.natural is None else built.natural.owners
+        partition = build_partition(recipe, built.population, pool.labels.numpy(), owners)
         clients = clients_of(built.population, partition, pool.labels.numpy())
     calibration = split.calibration.to(device)
     return Federation(
@@ -127,12 +133,12 @@ def assemble(recipe: Recipe) -> Federation:
         population=built.population,
         partition=partition,
         examples=ShardedExamples(pool.to(device), partition.shards),
-        preparation=build_preparation(recipe, split.normalisation),
+        preparation=build_preparation(recipe, split.normalisation, built.method),
         method=built.method,
         clients=clients,
         participants=built.participants,
         validation=Evaluator(calibration, split.validation.to(device), split.normalisation),
-        test=Evaluator(calibration, split.test.to(device), split.normalisation),
+        test=Evaluator(calibration, next(iter(split.tests.values())).to(device), split.normalisation),
         device=device,
     )
 
@@ -143,23 +149,29 @@ class SplitData(NamedTuple):
     pool: Examples
     validation: Examples
     calibration: Examples
-    test: Examples
-    normalisation: Normalisation
+    tests: dict[str, Examples]  # the first one is the main one
+    normalisation: Normalisation | None  # None: token ids
+    places: DataSplit
 
 
 def split_data(recipe: Recipe) -> SplitData:
     """Load the recipe's data set; hold out the server's examples."""
     dataset = load_dataset(recipe.data.name, recipe.data.folder)
-    server = dataset.train if dataset.server is None else dataset.server
-    server_labels = None if dataset.server is None else dataset.server.labels.numpy()
-    split = build_server_split(recipe, dataset.train.labels.numpy(), server_labels)
-    # Where the server has examples of its own, the clients' pool stays mapped from its file.
-    pool = dataset.train if dataset.server is not None else dataset.train.select(torch.from_numpy(split.clients))
-    validation, calibration = (
-        server.select(torch.from_numpy(chosen)) for chosen in (split.validation, split.calibration)
+    split = split_dataset(recipe, dataset)
+    # Where the clients share all of training, the pool stays mapped from its file.
+    whole = len(split.pool) == len(dataset.train)
+    pool = dataset.train if whole else pick(dataset, {"train": split.pool})
+    normalisation = dataset.normalisation
+    if normalisation is None and recipe.data.facts.kind != "tokens":
+        normalisation = measure_normalisation(pool.inputs)
+    return SplitData(
+        pool,
+        pick(dataset, split.validation.places),
+        pick(dataset, split.calibration),
+        {name: pick(dataset, one.places) for name, one in split.tests.items()},
+        normalisation,
+        split,
     )
-    normalisation = dataset.normalisation or measure_normalisation(pool.inputs)
-    return SplitData(pool, validation, calibration, dataset.test, normalisation)
 
 
 def clients_of(population: Population, partition: Partition, labels: np.ndarray) -> tuple[Client, ...]:

@@ -17,11 +17,12 @@ from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import ClientWins, Curve, count_client_wins
 from fedfeast.federation import require_accountant, spent_epsilon
 from fedfeast.machine import usable_cores
+from fedfeast.networks.built import Builder
 from fedfeast.own_code import remember
 from fedfeast.planning.outline import outline
 from fedfeast.planning.plan import plan_traffic
-from fedfeast.recipes.building import build_privacy
-from fedfeast.recipes.recipe import Recipe, resolve_recipe
+from fedfeast.recipes.building import build_privacy, builder_settings
+from fedfeast.recipes.recipe import Recipe, pairs_of, resolve_recipe
 from fedfeast.runs.assembly import Federation, assemble
 from fedfeast.runs.checkpoint import Best, TrainingState
 from fedfeast.runs.folder import RunFolder
@@ -203,8 +204,14 @@ def train(
     out: str | Path | None = None,
     settings: Mapping[str, Any] | Sequence[str] = (),
     observer: Observer | None = None,
+    network: Builder | None = None,
 ) -> Run:
-    """Train a recipe in a folder, going on where the folder's last checkpoint stands; return the finished run."""
+    """Train a recipe in a folder, going on where the folder's last checkpoint stands; return the finished run.
+
+    A network is what ``elastic`` made of a constructor; it stands in for the recipe's own.
+    """
+    if network is not None:
+        settings = {**dict(pairs_of(settings)), **builder_settings(network)}
     return Run.create(recipe, out, settings).train(observer)
 
 

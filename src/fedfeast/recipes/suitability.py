@@ -1,0 +1,76 @@
+"""Whether a recipe's sections suit its data: what is no image needs another network and no image augmentation."""
+
+from typing import TYPE_CHECKING
+
+from fedfeast.data import DatasetFacts
+from fedfeast.data.tasks import task_named
+from fedfeast.errors import InvalidInput
+from fedfeast.recipes.sections import AugmentationSection
+
+if TYPE_CHECKING:
+    from fedfeast.recipes.recipe import Recipe
+
+MEMBERS = "members"  # a cache that is chosen from a builder's own networks
+NO_IMAGE_AUGMENTATION = {"crop_padding": 0, "flip": False, "randaugment": (0, 0), "mixing": "off"}
+
+
+def suited_augmentation(section: AugmentationSection, facts: DatasetFacts, data: str) -> AugmentationSection:
+    """Return the augmentation, that of images left out where it was not asked for; refuse what does not suit."""
+    if facts.kind != "images":
+        for name, nothing in NO_IMAGE_AUGMENTATION.items():
+            given = getattr(section, name)
+            if name in section.model_fields_set and given != nothing:
+                raise InvalidInput(
+                    f"augmentation.{name} = {given!r} is for images, and {data} holds {facts.kind}: "
+                    "leave it out, or choose time_shift, noise or mask_share."
+                )
+        section = section.model_copy(update=NO_IMAGE_AUGMENTATION)
+    if facts.kind == "tokens":
+        for name in ("time_shift", "noise"):
+            if getattr(section, name):
+                raise InvalidInput(
+                    f"augmentation.{name} = {getattr(section, name)} is for numbers, and {data} holds tokens: "
+                    "leave it out, or choose mask_share."
+                )
+    if facts.task != "classification" and section.mixing != "off":
+        raise InvalidInput(
+            f"augmentation.mixing = {section.mixing!r} mixes classes, and the task of {data} is {facts.task}: "
+            "set augmentation.mixing=off."
+        )
+    return section
+
+
+def refuse_unsuited_network(recipe: "Recipe") -> None:
+    """Refuse a network that cannot take the data, and settings of a builder where there is none."""
+    facts, network, data = recipe.data.facts, recipe.network, recipe.data.name
+    if network.builder is not None:
+        return
+    if facts.kind != "images" or facts.task != "classification":
+        raise InvalidInput(
+            f"{data} holds {facts.kind} for {facts.task}, and the elastic ResNet takes images of classes: "
+            "set network.builder to a network for it, e.g. nested_transformer."
+        )
+    if network.choices or network.options:
+        raise InvalidInput("network.choices and network.options are a builder's: set network.builder too.")
+    if recipe.variants.cache == MEMBERS:
+        raise InvalidInput('variants.cache = "members" needs network.builder: name a cache, or set the builder.')
+
+
+def refuse_unsuited_clients(recipe: "Recipe") -> None:
+    """Refuse the data's own clients where it has none, rules for them where they are not used, and foreign metrics."""
+    facts, section = recipe.data.facts, recipe.data
+    if recipe.evaluation.metric is not None:
+        task_named(facts.task).metric_named(recipe.evaluation.metric)
+    if recipe.population.source == "data":
+        if not facts.clients:
+            raise InvalidInput(
+                f"population.source = 'data', and {section.name} has no clients of its own: "
+                "prepare it with --clients, or choose zipf."
+            )
+        return
+    for name in ("held_out_clients", "server_clients", "least_examples", "small_clients", "most_examples"):
+        if getattr(section, name) != type(section).model_fields[name].default:
+            raise InvalidInput(
+                f"data.{name} = {getattr(section, name)!r} is for the data's own clients: "
+                "set population.source=data, or leave it out."
+            )
