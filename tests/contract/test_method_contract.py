@@ -45,6 +45,8 @@ CASES: dict[str, Mapping[str, Any]] = {
     "fjord": {"method.name": "fjord"},
     "fjord, distilled": {"method.name": "fjord", "method.distillation": True},
     "fedrolex": {"method.name": "fedrolex"},
+    "nested": {"method.name": "nested"},
+    "nested, distilled": {"method.name": "nested", "method.distillation": True},
     "fedavg, smallest": {"method.name": "fedavg"},
     "fedavg, for some": {"method.name": "fedavg", "method.max_macs": 4e5},
 }

@@ -60,7 +60,7 @@ def routed_scalars(amounts: Sequence[float]) -> torch.Tensor:
     flat = TINY.layout.zeros(torch.float64)
     for budget, amount in zip(BUDGETS, amounts, strict=True):
         if affordable := CACHE.affordable(budget):
-            add_slice(flat, envelope_of(affordable, TINY.space), amount)
+            add_slice(flat, envelope_of(affordable, TINY), amount)
     return flat
 
 

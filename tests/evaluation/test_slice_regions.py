@@ -72,7 +72,7 @@ def test_routing_and_first_activation_agree_with_every_scalar() -> None:
     assert not routed[:, 0].any()
     for number in range(1, len(CACHE) + 1):
         prefix = CACHE.variants[:number]
-        envelope = activated_scalars([envelope_of(prefix, TINY.space)])
+        envelope = activated_scalars([envelope_of(prefix, TINY)])
         assert torch.equal(spread(REGIONS, routed[:, number].astype(float)), envelope)
         trained = activated_scalars([variant.architecture for variant in prefix]) > 0
         reached = spread(REGIONS, (REGIONS.activated_from <= number).astype(float))

@@ -23,7 +23,7 @@ from fedfeast.federation import (
     State,
     mixed_cross_entropy,
 )
-from fedfeast.networks import ElasticResNet, SearchSpace
+from fedfeast.networks import ElasticNetwork, ElasticResNet, SearchSpace
 from fedfeast.randomness import named_generator
 from fedfeast.routing import LeadingSlices
 
@@ -35,7 +35,7 @@ SMALLEST = NETWORK.space.smallest
 class Counting(Method):
     """Sends the smallest network and counts its rounds."""
 
-    network: ElasticResNet
+    network: ElasticNetwork
 
     @classmethod
     def build(cls, parts: Parts, **options: Any) -> Self:
@@ -155,7 +155,7 @@ class ManyPoints(Counting):
     """Serves one network at several budgets, beside a larger one."""
 
     def operating_points(self) -> tuple[OperatingPoint, ...]:
-        architectures = (SMALLEST, SMALLEST, self.network.space.largest)
+        architectures = (SMALLEST, SMALLEST, self.network.largest)
         return tuple(OperatingPoint(str(macs), macs, 1, one) for macs, one in enumerate(architectures, start=1))
 
 

@@ -85,7 +85,7 @@ def test_small_cohorts(name: str) -> None:
 def ends(method: FederatedNas) -> tuple[Architecture, Architecture]:
     """The smallest and the largest network that a sampler knows: of the space, or of the cache."""
     if isinstance(method, SuperFedNas):
-        return method.network.space.smallest, method.network.space.largest
+        return method.network.space.smallest, method.network.largest
     return method.cache[0].architecture, method.cache[-1].architecture
 
 
@@ -201,7 +201,7 @@ def test_a_constrained_client_of_superfednas_takes_its_largest_from_the_upper_en
 
 def test_whoever_affords_the_whole_supernet_trains_it_in_the_role_of_the_largest() -> None:
     method, generator = paper("superfednas"), named_generator(0, "draws")
-    whole = method.network.space.largest
+    whole = method.network.largest
     (can, cannot) = clients(method.network.macs(whole), method.network.macs(whole) - 1)
     assert method.largest(can, generator) == whole
     assert method.largest(cannot, generator) != whole
@@ -210,8 +210,8 @@ def test_whoever_affords_the_whole_supernet_trains_it_in_the_role_of_the_largest
 def test_networks_that_training_comes_back_to() -> None:
     cached = tuple(variant.architecture for variant in paper("deepfednas").cache)
     assert paper("deepfednas").trained_architectures() == cached
-    space = paper("superfednas").network.space
-    assert paper("superfednas").trained_architectures() == (space.smallest, *cached, space.largest)
+    network = paper("superfednas").network
+    assert paper("superfednas").trained_architectures() == (network.smallest, *cached, network.largest)
     planned = [plan(paper("superfednas", constrained=False), clients(RICH, RICH), index)[0] for index in range(2)]
     assert planned[0][1].slice_map is planned[1][1].slice_map, "the smallest network's map is kept"
 

@@ -26,7 +26,7 @@ class Widths(TieredMethod):
 
     @classmethod
     def build(cls, parts: Parts, **options: Any) -> Self:
-        return cls(parts.resnet, **options)
+        return cls(parts.resnet_for("mine"), **options)
 
     def levels_in_order(self) -> Sequence[Tier]:
         return narrowed(self.network, self.widths)

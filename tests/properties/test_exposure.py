@@ -44,7 +44,7 @@ def test_a_greater_budget_reaches_all_that_a_lesser_does(cache: VariantCache, bu
     routed, sizes = regions.routed()[:, exposure.affordable], regions.num_parameters  # (regions, clients)
     affordable = [cache.affordable(budget) for budget in ordered]
     positions = [
-        set(LeadingSlices.of(TINY.layout, TINY.shapes(envelope_of(variants, TINY.space))).index().tolist())
+        set(LeadingSlices.of(TINY.layout, TINY.shapes(envelope_of(variants, TINY))).index().tolist())
         if variants
         else set()
         for variants in affordable

@@ -16,14 +16,14 @@ PAPER = ElasticResNet(SearchSpace())
 def test_bounds_are_taken_coordinate_by_coordinate() -> None:
     one = Variant.of(PAPER, Architecture((1, 5, 0, 0), (0.1,) * 4, (3, 0, 0, 2, 0)))
     two = Variant.of(PAPER, Architecture((2, 0, 0, 4), (0.22,) * 4, (0, 1, 0, 0, 9)))
-    assert envelope_of([one, two], PAPER.space) == Architecture((2, 5, 0, 4), (0.25,) * 4, (3, 1, 0, 2, 9))
+    assert envelope_of([one, two], PAPER) == Architecture((2, 5, 0, 4), (0.25,) * 4, (3, 1, 0, 2, 9))
 
 
 def test_every_row_of_the_paper_cache_has_its_envelope() -> None:
     cache = read_cache("cifar100-56", PAPER)
     text = resources.files("fedfeast.variants").joinpath("caches", "cifar100-56.csv").read_text()
     for row, variant in zip(csv.DictReader(text.splitlines()), cache, strict=True):
-        envelope = envelope_of(cache.affordable(variant.macs), PAPER.space)
+        envelope = envelope_of(cache.affordable(variant.macs), PAPER)
         assert PAPER.parameters(envelope) == int(row["envelope_params"])
 
 
@@ -32,7 +32,7 @@ def test_every_row_of_the_paper_cache_has_its_envelope() -> None:
 )
 def test_envelopes_by_budget(budget: float, millions: float) -> None:
     cache = read_cache("cifar100-56", PAPER)
-    envelope = envelope_of(cache.affordable(budget), PAPER.space)
+    envelope = envelope_of(cache.affordable(budget), PAPER)
     assert PAPER.parameters(envelope) / 1e6 == pytest.approx(millions, abs=0.005)
 
 
@@ -47,7 +47,7 @@ def test_the_papers_population_and_cache() -> None:
     cache = read_cache("cifar100-56", network)
     payloads = []
     for budget in paper_population().budgets_macs:
-        envelope = envelope_of(cache.affordable(budget), network.space)
+        envelope = envelope_of(cache.affordable(budget), network)
         payloads.append(LeadingSlices.of(network.layout, network.shapes(envelope)).payload)
     traffic = count_traffic(payloads, network.layout.num_parameters)
     assert traffic.mean_payload / 1e6 == pytest.approx(8.02, abs=0.005)

@@ -48,7 +48,7 @@ def test_a_network_built_from_the_compact_slice_gives_the_same_logits() -> None:
         Architecture((7, 8, 8, 7), (0.1, 0.1, 0.1, 0.1), (1, 0, 0, 0, 0)),
         Architecture((8, 8, 8, 8), (0.1, 0.1, 0.18, 0.1), (1, 0, 0, 0, 1)),
     ]
-    envelope = envelope_of([Variant.of(network, one) for one in architectures], network.space)
+    envelope = envelope_of([Variant.of(network, one) for one in architectures], network)
     slices = LeadingSlices.of(network.layout, network.shapes(envelope))
     compact = slices.gather(flat)
     assert compact.numel() == network.parameters(envelope) == 2_020_140

@@ -348,8 +348,7 @@ def test_traffic_is_what_the_clients_were_sent(recorded: tuple[Run, list[Trainin
     payloads = []
     for row in run.folder.metrics():
         sent = [
-            network.parameters(envelope_of(cache.affordable(budgets[client]), network.space))
-            for client in row["clients"]
+            network.parameters(envelope_of(cache.affordable(budgets[client]), network)) for client in row["clients"]
         ]
         assert row["payload_parameters"] == sum(sent)
         payloads += sent

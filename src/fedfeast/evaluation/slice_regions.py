@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfeast.methods.feast import TrainingRule
-from fedfeast.networks import Architecture, ElasticResNet, Shapes
+from fedfeast.networks import Architecture, ElasticNetwork, ElasticResNet, Shapes
 from fedfeast.routing import envelope_of
 from fedfeast.variants import Variant, VariantCache
 
 Counts = NDArray[np.int64]
-Extents = NDArray[np.int64]  # (architectures, 2): output and input channels of one tensor, 0 where it is absent
+Extents = NDArray[np.int64]  # (architectures, axes): a tensor's sizes, two axes at least, 0 where it is absent
 CountPairs = Callable[[str, Extents], Counts]  # a tensor's pairs of channels that count, per architecture
 
 
@@ -28,11 +28,11 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SliceRegions:
-    """Rectangles of output and input channels that tile every tensor; each is sent and trained as one."""
+    """Blocks, for most tensors rectangles of output and input channels, that tile them; each is sent as one."""
 
     tensor_names: tuple[str, ...]
     tensors: Counts  # (regions,) positions in tensor_names
-    bounds: Counts  # (regions, 4): output start and stop, input start and stop, in channels
+    bounds: Counts  # (regions, 4): output start and stop, input start and stop, along the first two axes
     num_parameters: Counts  # (regions,)
     routed_from: Counts  # (regions,) the fewest variants a client must afford; one more than there are: never
     activates: NDArray[np.bool_]  # (regions, variants)
@@ -57,28 +57,26 @@ class SliceRegions:
         return np.asarray(self.activates @ expected_passes(rule, self.num_variants))
 
 
-def cut_regions(network: ElasticResNet, cache: VariantCache) -> SliceRegions:
-    """Cut every tensor at all the channel bounds of the cache's variants and of their envelopes."""
+def cut_regions(network: ElasticNetwork, cache: VariantCache) -> SliceRegions:
+    """Cut every tensor at all the bounds of the cache's variants and of their envelopes, along all its axes."""
     prefixes = (cache.variants[: number + 1] for number in range(len(cache)))
-    envelopes = [network.shapes(envelope_of(prefix, network.space)) for prefix in prefixes]
+    envelopes = [network.shapes(envelope_of(prefix, network)) for prefix in prefixes]
     variants = [network.shapes(variant.architecture) for variant in cache]
-    bounds, routed, activates = [], [], []
+    bounds, sizes, routed, activates = [], [], [], []
     for name, shape in network.layout.shapes.items():
-        extents = np.concatenate([_extents(envelopes, name), _extents(variants, name)])
-        rectangles = _grid(np.vstack([extents, _extent(shape)]))
-        inside = np.asarray((rectangles[:, None, 1::2] <= extents).all(axis=2))  # (rectangles, envelopes and variants)
-        bounds.append(rectangles)
+        rank = len(_extent(shape))
+        extents = np.concatenate([_extents(envelopes, name, rank), _extents(variants, name, rank)])
+        blocks = _grid(np.vstack([extents, _extent(shape)]))
+        inside = np.asarray((blocks[:, None, 1::2] <= extents).all(axis=2))  # (blocks, envelopes and variants)
+        bounds.append(blocks[:, :4])
+        sizes.append((blocks[:, 1::2] - blocks[:, ::2]).prod(axis=1))
         routed.append(inside[:, : len(cache)])
         activates.append(inside[:, len(cache) :])
-    tensors = np.repeat(np.arange(len(bounds)), [len(rectangles) for rectangles in bounds])
-    kernels = np.array([prod(shape[2:]) for shape in network.layout.shapes.values()])
-    rectangles = np.concatenate(bounds)
-    sides = rectangles[:, 1::2] - rectangles[:, ::2]
     return SliceRegions(
         tensor_names=tuple(network.layout.shapes),
-        tensors=tensors,
-        bounds=rectangles,
-        num_parameters=sides.prod(axis=1) * kernels[tensors],
+        tensors=np.repeat(np.arange(len(bounds)), list(map(len, bounds))),
+        bounds=np.concatenate(bounds),
+        num_parameters=np.concatenate(sizes),
         routed_from=1 + (~np.concatenate(routed)).sum(axis=1),  # envelopes are nested: those that miss it come first
         activates=np.concatenate(activates),
     )
@@ -99,9 +97,10 @@ def expected_passes(rule: TrainingRule, num_variants: int) -> NDArray[np.float64
 
 
 def part_of(tensor_name: str) -> Part:
-    """Return where in the network a tensor lies."""
+    """Return where in the network a tensor lies; in a network of one's own the first number of its name is a block."""
     stage, *inner = tensor_name.split(".")
-    return Part(stage, int(inner[0].removeprefix("block")) if inner[0].startswith("block") else None)
+    numbers = (word.removeprefix("block") for word in inner)
+    return Part(stage, next((int(number) for number in numbers if number.isdecimal()), None))
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +129,7 @@ class ActivatedSupport:
     def of(cls, network: ElasticResNet, variants: Sequence[Variant]) -> "ActivatedSupport":
         """Tabulate the union of the variants' slices, e.g. of all that some participating client affords."""
         shapes = [network.shapes(variant.architecture) for variant in variants]
-        unions = {name: _union_steps(_extents(shapes, name)) for name in network.layout.shapes}
+        unions = {name: _union_steps(_extents(shapes, name)[:, :2]) for name in network.layout.shapes}
         probes = _probe_shapes(network)
         activated = _tabulate(network, probes, lambda name, extents: _overlap(unions[name], extents))
         return cls(activated, _tabulate(network, probes, lambda _, extents: extents.prod(axis=1)))
@@ -164,7 +163,7 @@ def _tabulate(network: ElasticResNet, probes: dict[str, list[Shapes]], count: Co
     sums: dict[Part, Counts] = {}
     for stage, shapes in probes.items():
         for name in (name for name in shapes[0] if part_of(name).stage == stage):
-            counted = prod(network.layout.shapes[name][2:]) * count(name, _extents(shapes, name))
+            counted = prod(network.layout.shapes[name][2:]) * count(name, _extents(shapes, name)[:, :2])
             sums[part_of(name)] = sums.get(part_of(name), 0) + counted
     space = network.space
     blocks = [
@@ -192,16 +191,16 @@ def _overlap(steps: Counts, extents: Extents) -> Counts:
 
 
 def _grid(extents: Extents) -> Counts:
-    """Return the cells (output start, stop, input start, stop) between all the bounds of the extents."""
-    outputs, inputs = (np.union1d(extents[:, axis], 0) for axis in (0, 1))
-    cells = product(pairwise(outputs), pairwise(inputs))
-    return np.array([(*rows, *columns) for rows, columns in cells], dtype=np.int64)
+    """Return the cells (output start, stop, input start, stop, ...) between all the bounds of the extents."""
+    steps = (pairwise(np.union1d(extents[:, axis], 0)) for axis in range(extents.shape[1]))
+    return np.array([[bound for step in cell for bound in step] for cell in product(*steps)], dtype=np.int64)
 
 
-def _extents(shapes: Sequence[Shapes], name: str) -> Extents:
-    extents = [_extent(tensors[name]) if name in tensors else (0, 0) for tensors in shapes]
-    return np.array(extents, dtype=np.int64).reshape(-1, 2)
+def _extents(shapes: Sequence[Shapes], name: str, rank: int = 4) -> Extents:
+    extents = [_extent(tensors[name], rank) if name in tensors else (0,) * rank for tensors in shapes]
+    return np.array(extents, dtype=np.int64).reshape(-1, rank)
 
 
-def _extent(shape: tuple[int, ...]) -> tuple[int, int]:
-    return (shape[0], shape[1]) if len(shape) > 1 else (shape[0], 1)
+def _extent(shape: tuple[int, ...], rank: int = 2) -> tuple[int, ...]:
+    """Return the shape with axes of one added up to the rank."""
+    return shape + (1,) * (rank - len(shape))

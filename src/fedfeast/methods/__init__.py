@@ -8,6 +8,7 @@ from fedfeast.methods.fedrolex import FedRolex as FedRolex
 from fedfeast.methods.fiarse import Fiarse as Fiarse
 from fedfeast.methods.fjord import FjORD as FjORD
 from fedfeast.methods.heterofl import HeteroFL as HeteroFL
+from fedfeast.methods.nested import Nested as Nested
 from fedfeast.methods.registry import METHODS as METHODS
 from fedfeast.methods.registry import find_method as find_method
 from fedfeast.methods.scalefl import ScaleFL as ScaleFL

@@ -1,8 +1,7 @@
 """FEAST: budget-tailored routing and local multi-variant co-training (Secs. 3.3 and 3.4)."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -12,29 +11,24 @@ from fedfeast.data import Batch
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import (
     Assignment,
-    Client,
     Constants,
-    Method,
-    OperatingPoint,
     Parts,
     Pass,
-    State,
     supervised_loss,
 )
-from fedfeast.methods.served_variants import cached_points
-from fedfeast.networks import Architecture, ElasticResNet
-from fedfeast.routing import LeadingSlices, SliceMap, envelope_of
+from fedfeast.methods.served_variants import EnvelopeRouting
+from fedfeast.networks import ElasticNetwork
 from fedfeast.variants import VariantCache
 
 TrainingRule = Literal["full", "global-min", "local-max", "min-max", "min-max-distilled"]
 
 
 @dataclass(frozen=True)
-class Feast(Method):
+class Feast(EnvelopeRouting):
     """Train the smallest, a random and the largest affordable variant together on every mini-batch."""
 
     paper: ClassVar = "FEAST: Federated Shared-Space Training for Resource-Heterogeneous Clients"
-    network: ElasticResNet
+    network: ElasticNetwork
     cache: VariantCache
     rule: TrainingRule = "full"  # the rows of the paper's component table
     distillation_share: float = 0.5  # rho_kd
@@ -47,21 +41,6 @@ class Feast(Method):
     def __post_init__(self) -> None:
         if not 0 <= self.distillation_share <= 1:
             raise InvalidInput(f"method.distillation_share = {self.distillation_share}: give a share from 0 to 1.")
-
-    def plan_round(
-        self, state: State, flat: Tensor, cohort: Sequence[Client], round_index: int, generator: np.random.Generator
-    ) -> tuple[list[Assignment], State]:
-        """Route each client the envelope of its affordable set (Eqs. 3, 4); its answer weighs n_i (Eq. 7)."""
-        return [self.assign(client) for client in cohort], state
-
-    def assign(self, client: Client) -> Assignment:
-        """Return what one client receives and may train; it is the same in every round."""
-        affordable = self.cache.affordable(client.budget_macs)
-        envelope = envelope_of(affordable, self.network.space)
-        if envelope not in self._slice_maps:
-            self._slice_maps[envelope] = LeadingSlices.of(self.network.layout, self.network.shapes(envelope))
-        architectures = tuple(variant.architecture for variant in affordable)
-        return Assignment(client, self._slice_maps[envelope], architectures, weight=client.num_examples)
 
     def passes(self, assignment: Assignment, step: int, generator: np.random.Generator) -> list[Pass]:
         """Return a_max first, then a_min and one random intermediate, as far as they exist (Sec. 3.4)."""
@@ -98,12 +77,3 @@ class Feast(Method):
             distilled = batch.task.distillation_loss(logits, carried)
             return (1 - self.distillation_share) * supervised + self.distillation_share * distilled, carried
         return supervised, carried
-
-    def operating_points(self) -> tuple[OperatingPoint, ...]:
-        """Return every cached variant."""
-        return cached_points(self.cache)
-
-    @cached_property
-    def _slice_maps(self) -> dict[Architecture, SliceMap]:
-        """One map per distinct envelope, made when first needed."""
-        return {}

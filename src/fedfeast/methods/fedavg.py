@@ -12,7 +12,7 @@ from fedfeast.errors import InvalidInput
 from fedfeast.federation import Assignment, Client, OperatingPoint, Parts, State
 from fedfeast.methods.one_pass import OnePassMethod
 from fedfeast.methods.served_variants import cached_points
-from fedfeast.networks import ElasticResNet
+from fedfeast.networks import ElasticNetwork
 from fedfeast.routing import LeadingSlices, SliceMap
 from fedfeast.variants import Variant, VariantCache
 
@@ -22,7 +22,7 @@ class FedAvg(OnePassMethod):
     """Train one cached variant; clients that cannot afford it neither train nor are served."""
 
     paper: ClassVar = "McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, 2017"
-    network: ElasticResNet
+    network: ElasticNetwork
     cache: VariantCache
     max_macs: float | None = None  # the largest cached variant up to here; without it the smallest of all
 

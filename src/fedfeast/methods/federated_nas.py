@@ -15,7 +15,7 @@ from fedfeast.errors import InvalidInput
 from fedfeast.federation import Assignment, Client, OperatingPoint, Parts, State
 from fedfeast.methods.one_pass import OnePassMethod
 from fedfeast.methods.served_variants import cached_points
-from fedfeast.networks import Architecture, ElasticResNet
+from fedfeast.networks import Architecture, ElasticNetwork, ElasticResNet
 from fedfeast.routing import LeadingSlices, SliceMap
 from fedfeast.variants import VariantCache, draw_architectures
 
@@ -28,7 +28,7 @@ class FederatedNas(OnePassMethod):
     """Of each cohort one client trains the largest network, one the smallest, the others networks drawn at random."""
 
     plans_differ: ClassVar = True
-    network: ElasticResNet
+    network: ElasticNetwork
     cache: VariantCache
     rounds: int
     constrained: bool = True  # clients train only what they can afford
@@ -57,15 +57,15 @@ class FederatedNas(OnePassMethod):
         return super().trains(budget_macs) or not self.constrained
 
     @abstractmethod
-    def largest(self, client: Client, generator: np.random.Generator) -> Architecture:
+    def largest(self, client: Client, generator: np.random.Generator) -> Hashable:
         """Return what the client in the role of the largest trains."""
 
     @abstractmethod
-    def smallest(self) -> Architecture:
+    def smallest(self) -> Hashable:
         """Return what the client in the role of the smallest trains."""
 
     @abstractmethod
-    def drawn(self, client: Client, generator: np.random.Generator) -> Architecture:
+    def drawn(self, client: Client, generator: np.random.Generator) -> Hashable:
         """Return what a client without a role trains."""
 
     def initial_state(self) -> State:
@@ -109,11 +109,11 @@ class FederatedNas(OnePassMethod):
         return cached_points(self.cache)
 
     @cached_property
-    def _ends(self) -> tuple[Architecture, Architecture]:
+    def _ends(self) -> tuple[Hashable, Hashable]:
         """The smallest and the largest network that the sampler knows."""
         return self.cache[0].architecture, self.cache[-1].architecture
 
-    def _slices(self, architecture: Architecture) -> SliceMap:
+    def _slices(self, architecture: Hashable) -> SliceMap:
         if architecture in self._kept_slices:
             return self._kept_slices[architecture]
         slices = LeadingSlices.of(self.network.layout, self.network.shapes(architecture))
@@ -122,7 +122,7 @@ class FederatedNas(OnePassMethod):
         return slices
 
     @cached_property
-    def _kept_slices(self) -> dict[Architecture, SliceMap]:
+    def _kept_slices(self) -> dict[Hashable, SliceMap]:
         return {}
 
 
@@ -132,20 +132,20 @@ class DeepFedNas(FederatedNas):
 
     paper: ClassVar = "Khan et al., DeepFedNAS: Pareto-guided federated neural architecture search, 2026"
 
-    def largest(self, client: Client, generator: np.random.Generator) -> Architecture:
+    def largest(self, client: Client, generator: np.random.Generator) -> Hashable:
         """Return the cache's last variant, or the last that the client affords."""
         return self._pool(client)[-1]
 
-    def smallest(self) -> Architecture:
+    def smallest(self) -> Hashable:
         """Return the cache's first variant."""
         return self._ends[0]
 
-    def drawn(self, client: Client, generator: np.random.Generator) -> Architecture:
+    def drawn(self, client: Client, generator: np.random.Generator) -> Hashable:
         """Return a variant of the cache, or of those that the client affords."""
         pool = self._pool(client)
         return pool[generator.integers(len(pool))]
 
-    def _pool(self, client: Client) -> list[Architecture]:
+    def _pool(self, client: Client) -> list[Hashable]:
         variants = self.cache.affordable(client.budget_macs) if self.constrained else self.cache
         return [variant.architecture for variant in variants]
 
@@ -155,8 +155,14 @@ class SuperFedNas(FederatedNas):
     """Networks are drawn from the whole space: every depth, expansion and width with the same chance."""
 
     paper: ClassVar = "Khare et al., SuperFedNAS: Cost-Efficient Federated Neural Architecture Search, 2024"
+    network: ElasticResNet
 
-    def largest(self, client: Client, generator: np.random.Generator) -> Architecture:
+    @classmethod
+    def build(cls, parts: Parts, **options: Any) -> Self:
+        """Return the method on the elastic ResNet, whose space it draws from."""
+        return cls(parts.elastic_resnet_for("superfednas"), parts.cache, parts.rounds, **options)
+
+    def largest(self, client: Client, generator: np.random.Generator) -> Hashable:
         """Return the whole supernet, or the costliest of some affordable draws where that is too much."""
         whole = self.network.space.largest
         if not self.constrained or client.budget_macs >= self.network.macs(whole):
@@ -164,11 +170,11 @@ class SuperFedNas(FederatedNas):
         drawn = self._draw(client, generator, DRAWS_FOR_LARGEST)
         return max(drawn, key=self.network.macs)
 
-    def smallest(self) -> Architecture:
+    def smallest(self) -> Hashable:
         """Return the smallest network of the space."""
         return self.network.space.smallest
 
-    def drawn(self, client: Client, generator: np.random.Generator) -> Architecture:
+    def drawn(self, client: Client, generator: np.random.Generator) -> Hashable:
         """Return a network of the space, or of those that the client affords."""
         return self._draw(client, generator, 1)[0]
 
@@ -178,7 +184,7 @@ class SuperFedNas(FederatedNas):
         return tuple(dict.fromkeys((space.smallest, *super().trained_architectures(), space.largest)))
 
     @cached_property
-    def _ends(self) -> tuple[Architecture, Architecture]:
+    def _ends(self) -> tuple[Hashable, Hashable]:
         return self.network.space.smallest, self.network.space.largest
 
     def _draw(self, client: Client, generator: np.random.Generator, count: int) -> list[Architecture]:

@@ -39,7 +39,7 @@ class Fiarse(OnePassMethod):
     @classmethod
     def build(cls, parts: Parts, **options: Any) -> Self:
         """Return FIARSE on a post-activation ResNet."""
-        return cls(parts.resnet, **options)
+        return cls(parts.resnet_for("fiarse"), **options)
 
     def __post_init__(self) -> None:
         if self.membership == "delta" and self.weight_decay:

@@ -26,7 +26,7 @@ class FjORD(TieredMethod):
     @classmethod
     def build(cls, parts: Parts, **options: Any) -> Self:
         """Return FjORD on a post-activation ResNet."""
-        return cls(parts.resnet, **options)
+        return cls(parts.resnet_for("fjord"), **options)
 
     def levels_in_order(self) -> Sequence[Tier]:
         """Return a level per width."""

@@ -32,7 +32,7 @@ class HeteroFL(TieredMethod):
     @classmethod
     def build(cls, parts: Parts, **options: Any) -> Self:
         """Return the method on a pre-activation ResNet."""
-        return cls(replace(parts.resnet, activation="before"), **options)
+        return cls(replace(parts.resnet_for(cls.__name__.lower()), activation="before"), **options)
 
     def levels_in_order(self) -> Sequence[Tier]:
         """Return a level per width."""

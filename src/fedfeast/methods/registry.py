@@ -11,6 +11,7 @@ from fedfeast.methods.fedrolex import FedRolex
 from fedfeast.methods.fiarse import Fiarse
 from fedfeast.methods.fjord import FjORD
 from fedfeast.methods.heterofl import HeteroFL
+from fedfeast.methods.nested import Nested
 from fedfeast.methods.scalefl import ScaleFL
 from fedfeast.own_code import find_own
 
@@ -23,6 +24,7 @@ METHODS: dict[str, type[Method]] = {
     "deepfednas": DeepFedNas,
     "fjord": FjORD,
     "fedrolex": FedRolex,
+    "nested": Nested,
     "fedavg": FedAvg,
 }
 

@@ -32,7 +32,7 @@ class ScaleFL(TieredMethod):
     @classmethod
     def build(cls, parts: Parts, **options: Any) -> Self:
         """Return ScaleFL on a post-activation ResNet with an exit after every stage."""
-        return cls(replace(parts.resnet, early_exits=True), parts.rounds, **options)
+        return cls(replace(parts.resnet_for("scalefl"), early_exits=True), parts.rounds, **options)
 
     def __post_init__(self) -> None:
         stages = len(self.network.stage_channels)

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fedfeast.networks import ElasticResNet
+from fedfeast.networks import ElasticNetwork, ElasticResNet
+from fedfeast.networks.built import BuiltNetwork
 from fedfeast.randomness import named_generator
 from fedfeast.recipes.building import build_network
 from fedfeast.recipes.recipe import Recipe, resolve_recipe
-from fedfeast.variants import Variant, VariantCache, write_cache
+from fedfeast.variants import Variant, VariantCache, choose_members, write_cache
 from fedfeast.variants.search import Found, dominated, repeated, search_cache
 
 
@@ -18,7 +19,7 @@ from fedfeast.variants.search import Found, dominated, repeated, search_cache
 class SearchResult:
     """A searched cache: every target's winner, and which of them add nothing."""
 
-    network: ElasticResNet
+    network: ElasticNetwork
     found: tuple[Found, ...]
     repeated: tuple[int, ...]  # positions whose network an earlier target has too
     dominated: tuple[int, ...]  # positions that a cheaper network equals or beats in fitness
@@ -57,7 +58,28 @@ def search_recipe(
 ) -> SearchResult:
     """Search the fittest network of the recipe's space within every target; the recipe's seed decides the draws."""
     recipe = resolve_recipe(recipe)
-    network = build_network(recipe)
+    network: ElasticNetwork = build_network(recipe)
+    if isinstance(network, BuiltNetwork):
+        return _search_members(network, recipe, targets_macs, on_target)
+    assert isinstance(network, ElasticResNet)
     targets = list(targets_macs) if targets_macs is not None else targets_of(recipe)
     found = search_cache(network.space, targets, named_generator(recipe.seed, "search"), on_target=on_target)
     return SearchResult(network, found, tuple(repeated(found)), tuple(dominated(found)))
+
+
+def _search_members(
+    network: BuiltNetwork,
+    recipe: Recipe,
+    targets_macs: Sequence[float] | None,
+    on_target: Callable[[Found], None] | None,
+) -> SearchResult:
+    """Return the members of most parameters within the targets, or within costs of equal ratios where none is given."""
+    generator = named_generator(recipe.seed, "search")
+    cache = choose_members(network, recipe.variants.num_targets, generator, targets_macs=targets_macs)
+    found = tuple(
+        Found(one.macs, one.architecture, one.macs, one.parameters, float(one.parameters), 0.0, 0.0) for one in cache
+    )
+    if on_target is not None:
+        for one in found:
+            on_target(one)
+    return SearchResult(network, found, (), ())

@@ -15,6 +15,7 @@ LABELS = MappingProxyType(
         "deepfednas": "DeepFedNAS",
         "fjord": "FjORD",
         "fedrolex": "FedRolex",
+        "nested": "nested sampling",
         "fedavg": "FedAvg",
     }
 )

@@ -1,35 +1,32 @@
 """The fixed cache of variants that are trained and served (Sec. 3.2), and its CSV file."""
 
 import csv
-import json
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from fedfeast.errors import InvalidInput
-from fedfeast.networks import Architecture, ElasticResNet
+from fedfeast.networks import ElasticNetwork, ElasticResNet
 
-Number = TypeVar("Number", int, float)
-
-COLUMNS = ("macs", "params", "conv_macs", "d", "e", "w_indices")
+COSTS = ("macs", "params")  # columns of every cache, before those of the network's own choices
 
 
 @dataclass(frozen=True)
 class Variant:
     """One served network: its architecture and what it costs."""
 
-    architecture: Architecture
+    architecture: Any  # of the network's family, hashable
     macs: int
     parameters: int
 
     @classmethod
-    def of(cls, network: ElasticResNet, architecture: Architecture) -> "Variant":
+    def of(cls, network: ElasticNetwork, architecture: Any) -> "Variant":
         """Count an architecture's cost in this network."""
-        network.space.validate(architecture)
+        network.validate(architecture)
         return cls(architecture, network.macs(architecture), network.parameters(architecture))
 
 
@@ -70,7 +67,7 @@ def packaged_caches() -> tuple[str, ...]:
     return tuple(sorted(file.name.removesuffix(".csv") for file in files if file.name.endswith(".csv")))
 
 
-def read_cache(name_or_path: str, network: ElasticResNet) -> VariantCache:
+def read_cache(name_or_path: str, network: ElasticNetwork) -> VariantCache:
     """Read a packaged cache by name or a CSV file by path, checked row by row against the network."""
     if name_or_path in packaged_caches():
         text = resources.files("fedfeast.variants").joinpath("caches", f"{name_or_path}.csv").read_text()
@@ -83,10 +80,11 @@ def read_cache(name_or_path: str, network: ElasticResNet) -> VariantCache:
             )
         text = path.read_text(encoding="utf-8-sig", errors="replace")
     rows = csv.DictReader(text.splitlines())
-    missing = [column for column in COLUMNS if column not in (rows.fieldnames or ())]
+    columns = (*COSTS, *network.columns(network.smallest))
+    missing = [column for column in columns if column not in (rows.fieldnames or ())]
     if missing:
         raise InvalidInput(
-            f"variant cache {name_or_path!r} lacks the column {missing[0]}: it needs {', '.join(COLUMNS)}."
+            f"variant cache {name_or_path!r} lacks the column {missing[0]}: it needs {', '.join(columns)}."
         )
     try:
         return VariantCache.of([_read_row(row, network, f"{name_or_path}:{rows.line_num}") for row in rows])
@@ -96,7 +94,7 @@ def read_cache(name_or_path: str, network: ElasticResNet) -> VariantCache:
 
 def write_cache(
     cache: VariantCache,
-    network: ElasticResNet,
+    network: ElasticNetwork,
     path: Path,
     further: Mapping[str, Sequence[float]] | None = None,
 ) -> None:
@@ -104,40 +102,42 @@ def write_cache(
     columns = further or {}
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*COLUMNS, *columns])
+        writer.writerow([*COSTS, *network.columns(network.smallest), *columns])
         for row, variant in enumerate(cache):
-            architecture = variant.architecture
-            costs = (variant.macs, variant.parameters, network.convolution_macs(architecture))
-            choices = (architecture.depths, architecture.expansions, architecture.width_indices)
-            writer.writerow([*costs, *map(list, choices), *(values[row] for values in columns.values())])
+            choices = network.columns(variant.architecture).values()
+            further_values = (values[row] for values in columns.values())
+            writer.writerow([variant.macs, variant.parameters, *choices, *further_values])
 
 
-def _parse_list(text: str | None, kind: type[Number]) -> tuple[Number, ...]:
-    """Read a list like [3, 7, 6, 7] of one kind of number."""
-    values = json.loads(text or "")
-    if not isinstance(values, list) or any(type(value) not in (int, kind) for value in values):
-        raise ValueError(f"{text!r} is no list of {kind.__name__}")
-    return tuple(kind(value) for value in values)
-
-
-def _read_row(row: Mapping[str, str | None], network: ElasticResNet, place: str) -> Variant:
+def _read_row(row: Mapping[str, str | None], network: ElasticNetwork, place: str) -> Variant:
     try:
-        depths, width_indices = (_parse_list(row[column], int) for column in ("d", "w_indices"))
-        architecture = Architecture(depths, _parse_list(row["e"], float), width_indices)
-        macs, parameters, convolution_macs = (int(row[column] or "") for column in ("macs", "params", "conv_macs"))
+        architecture = network.read_columns(row)
+        macs, parameters = (int(row[column] or "") for column in COSTS)
+        convolution_macs = int(row["conv_macs"] or "") if isinstance(network, ElasticResNet) else 0
     except (ValueError, TypeError, RecursionError) as error:
+        if isinstance(error, InvalidInput):
+            raise
         raise InvalidInput(
             f"variant cache {place} is damaged ({list(row.values())}): restore the file or build it again."
         ) from error
     variant = Variant.of(network, architecture)
-    # Only the head depends on the classes, so one cache serves data sets of any number of classes.
-    head_inputs = network.space.stage_width(architecture, network.space.num_stages - 1)
-    classes, rest = divmod(macs - convolution_macs, head_inputs)
-    recorded_parameters = variant.parameters + (classes - network.space.classes) * (head_inputs + 1)
-    if rest or convolution_macs != network.convolution_macs(architecture) or parameters != recorded_parameters:
+    if isinstance(network, ElasticResNet):
+        fits = _fits_any_head(network, variant, macs, parameters, convolution_macs)
+    else:
+        fits = (macs, parameters) == (variant.macs, variant.parameters)
+    if not fits:
         raise InvalidInput(
             f"variant cache {place} records {macs} MACs and {parameters} parameters, but this network's "
             f"{architecture} has {variant.macs} and {variant.parameters}: "
             "the cache is damaged or belongs to another space."
         )
     return variant
+
+
+def _fits_any_head(network: ElasticResNet, variant: Variant, macs: int, parameters: int, convolution_macs: int) -> bool:
+    """Only the head depends on the classes, so one cache serves data sets of any number of classes."""
+    space = network.space
+    head_inputs = space.stage_width(variant.architecture, space.num_stages - 1)
+    classes, rest = divmod(macs - convolution_macs, head_inputs)
+    recorded = variant.parameters + (classes - space.classes) * (head_inputs + 1)
+    return not rest and convolution_macs == network.convolution_macs(variant.architecture) and parameters == recorded

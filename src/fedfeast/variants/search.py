@@ -3,12 +3,13 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfeast.errors import InvalidInput
-from fedfeast.networks import Architecture, SearchSpace
+from fedfeast.networks import SearchSpace
 from fedfeast.variants.fitness import Genes, Objective, Scores, Values, decode, encode, num_choices, score
 
 TOURNAMENT = 3  # candidates that compete to be one parent
@@ -39,7 +40,7 @@ class Found:
     """The fittest network found within a target; its fitness is the objective's, without an extra penalty."""
 
     target_macs: float
-    architecture: Architecture
+    architecture: Any  # of the elastic ResNet's space, or a member of a built network
     macs: int
     parameters: int
     fitness: float

@@ -1,0 +1,54 @@
+"""Nested sampling: ordered dropout as in FjORD (Horvath et al., 2021), over the variants of any elastic network."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from torch import Tensor
+
+from fedfeast.data import Batch
+from fedfeast.federation import Assignment, Constants, Parts, Pass, supervised_loss
+from fedfeast.methods.served_variants import EnvelopeRouting
+from fedfeast.networks import ElasticNetwork
+from fedfeast.variants import VariantCache
+
+
+@dataclass(frozen=True)
+class Nested(EnvelopeRouting):
+    """Every client trains, mini-batch by mini-batch, one of the cached variants it affords."""
+
+    paper: ClassVar = "Horvath et al., FjORD: Fair and Accurate Federated Learning under Heterogeneous Targets, 2021"
+    network: ElasticNetwork
+    cache: VariantCache
+    distillation: bool = False  # the client's largest variant is trained too, and teaches the drawn one
+
+    @classmethod
+    def build(cls, parts: Parts, **options: Any) -> Self:
+        """Return nested sampling on the elastic network."""
+        return cls(parts.elastic, parts.cache, **options)
+
+    def passes(self, assignment: Assignment, step: int, generator: np.random.Generator) -> list[Pass]:
+        """Return a pass of a variant drawn from those the client affords, after the teacher's where there is one."""
+        drawn = assignment.architectures[generator.integers(len(assignment.architectures))]
+        if not self.distillation:
+            return [Pass(drawn, "supervised")]
+        return [Pass(assignment.architectures[-1], "teacher"), Pass(drawn, "student")]
+
+    def expected_passes(self, assignment: Assignment) -> dict[Hashable, float]:
+        """Return an equal share for every affordable variant, and one more pass for a teacher."""
+        shares = {one: 1.0 / len(assignment.architectures) for one in assignment.architectures}
+        if self.distillation:
+            shares[assignment.architectures[-1]] += 1.0
+        return shares
+
+    def loss(
+        self, role: str, outputs: tuple[Tensor, ...], batch: Batch, carried: Tensor | None, constants: Constants
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the supervised loss, or for a student that against its teacher alone."""
+        (logits,) = outputs
+        if role == "student":
+            assert carried is not None, "the teacher's pass comes first"
+            return batch.task.distillation_loss(logits, carried), carried
+        told = batch.task.soften(logits.detach()) if role == "teacher" else None
+        return supervised_loss(logits, batch), told
