@@ -74,7 +74,9 @@ def apply_augmentation(images: Tensor, plan: AugmentationPlan) -> Tensor:
     if plan.crop_shifts.any() or plan.flips.any():
         assert images.dtype == torch.uint8
         images = _crop_and_flip(images, plan)
-    return images if plan.randaugment is None else apply_randaugment(images, plan.randaugment)
+    if plan.randaugment is None or not plan.randaugment.operations.size:
+        return images
+    return apply_randaugment(images, plan.randaugment)
 
 
 def normalise(inputs: Tensor, normalisation: Normalisation | None, dtype: torch.dtype = torch.float32) -> Tensor:

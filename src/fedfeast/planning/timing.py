@@ -74,8 +74,11 @@ def predict_time(built: Outline, expected_examples: np.ndarray, times: PassTimes
 
 def _measure(built: Outline, architectures: Sequence[Hashable], device: torch.device) -> list[float]:
     network, facts = built.method.network, built.recipe.data.facts
-    shape = (MEASURED_BATCH, facts.channels, facts.side, facts.side)
-    images = torch.from_numpy(named_generator(0, "images").normal(size=shape)).to(device, torch.float32)
+    shape, generator = (MEASURED_BATCH, *facts.input_shape), named_generator(0, "images")
+    if facts.kind == "tokens":
+        inputs = torch.from_numpy(generator.integers(facts.vocabulary, size=shape)).to(device)
+    else:
+        inputs = torch.from_numpy(generator.normal(size=shape)).to(device, torch.float32)
     fastest = []
     for architecture in architectures:
         layout = Layout.of(network.shapes(architecture))
@@ -83,7 +86,7 @@ def _measure(built: Outline, architectures: Sequence[Hashable], device: torch.de
         leaves = {name: view.detach().requires_grad_() for name, view in views.items()}
 
         def train(leaves: dict[str, torch.Tensor] = leaves, architecture: Hashable = architecture) -> None:
-            outputs = network.forward(leaves, images, architecture, by_batch)
+            outputs = network.forward(leaves, inputs, architecture, by_batch)
             torch.autograd.grad(torch.stack([one.square().mean() for one in outputs]).sum(), list(leaves.values()))
 
         fastest.append(min(time_calls(train, MEASURED, waiting_for(device.type))) / 1e3)

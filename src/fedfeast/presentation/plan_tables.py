@@ -20,7 +20,7 @@ def describe_plans(plans: Sequence[Plan]) -> list[RenderableType]:
     table = Table(title=f"plan of {escape(first['recipe'])}: {first['method']}, {first['rounds']} rounds")
     table.add_column("")
     for plan in plans:
-        table.add_column(f"gamma {plan['gamma']:g}", justify="right")
+        table.add_column("the data's clients" if plan["gamma"] is None else f"gamma {plan['gamma']:g}", justify="right")
     columns = [_lines(plan) for plan in plans]
     for name in columns[0]:
         table.add_row(name, *(column[name] for column in columns))
@@ -47,6 +47,11 @@ def _lines(plan: Plan) -> dict[str, str]:
         "training compute (PMACs)": f"{compute['training_pmacs']:.4g}",
         "with the largest variant alone": f"{compute['single_variant_pmacs']:.4g}",
     }
+    if "division" in clients:
+        lines["held out, the server's, left out"] = " / ".join(
+            str(clients["division"][key]) for key in ("held_out", "server", "excluded")
+        )
+        lines["budgets with data: rank correlation, gamma"] = _correlation(clients["budgets_and_data"])
     if "realized_training_pmacs" in compute:
         lines["training compute, realized shards"] = f"{compute['realized_training_pmacs']:.4g}"
     if plan["coverage"] is not None:
@@ -58,6 +63,11 @@ def _lines(plan: Plan) -> dict[str, str]:
             f"{plan['time']['seconds_per_round']:.3g} s a round, {plan['time']['hours']:.3g} h in all"
         )
     return lines
+
+
+def _correlation(measured: Mapping[str, float | None]) -> str:
+    values = [measured[key] for key in ("rank_correlation", "gamma")]
+    return ", ".join("all alike" if value is None else f"{value:.2f}" for value in values)
 
 
 def _realized(report: Mapping[str, float] | None) -> str:

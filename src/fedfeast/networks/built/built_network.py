@@ -106,8 +106,8 @@ class BuiltNetwork:
         return _cost(self, architecture).macs
 
     def convolution_macs(self, architecture: Member) -> int:
-        """Return the multiply-accumulates of one inference, convolutions alone."""
-        return _cost(self, architecture).convolution_macs
+        """Return all multiply-accumulates: the paper's proxy of training counts convolutions, which not all have."""
+        return self.macs(architecture)
 
     def parameters(self, architecture: Member) -> int:
         """Return the number of learning parameters."""
