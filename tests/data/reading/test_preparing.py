@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from fedfeast.data.reading.catalogue import OFFICIAL, OfficialDataset
-from fedfeast.data.reading.image_folders import ImageOptions
+from fedfeast.data.reading.options import PrepareOptions
 from fedfeast.data.reading.prepared import open_prepared
 from fedfeast.data.reading.preparing import (
     DATA_FOLDER_VARIABLE,
@@ -48,7 +48,7 @@ def test_official_data_sets_from_a_given_place(
 
 
 def test_own_images(tmp_path: Path, photos: Path) -> None:
-    content = prepare_data("pets", photos, tmp_path / "data", ImageOptions(test_share=0.4))
+    content = prepare_data("pets", photos, tmp_path / "data", PrepareOptions(test_share=0.4))
     assert content["examples"] == {"train": 6, "test": 4}
     assert content["source"] == {"images": str(photos), "size": None, "seed": 0, "test_share": 0.4}
     dataset = open_prepared(tmp_path / "data" / "pets")
@@ -60,7 +60,7 @@ def test_what_is_prepared_is_replaced_on_demand_only(tmp_path: Path, photos: Pat
     prepare_data("pets", photos, tmp_path / "data")
     with pytest.raises(InvalidInput, match=r"pets is already prepared: choose another name, or say --replace"):
         prepare_data("pets", photos, tmp_path / "data")
-    content = prepare_data("pets", photos, tmp_path / "data", ImageOptions(size=16), replace=True)
+    content = prepare_data("pets", photos, tmp_path / "data", PrepareOptions(size=16), replace=True)
     assert content["side"] == open_prepared(tmp_path / "data" / "pets").train.image_size[0] == 16
 
 
@@ -99,7 +99,7 @@ def test_missing_sources_are_named(tmp_path: Path) -> None:
     ):
         prepare_data("cinic10", None, tmp_path)
     with pytest.raises(InvalidInput, match="leave out --size"):
-        prepare_data("cinic10", None, tmp_path, ImageOptions(size=32))
+        prepare_data("cinic10", None, tmp_path, PrepareOptions(size=32))
 
 
 def test_an_incomplete_official_set_is_refused(tmp_path: Path, write_archive: Write) -> None:

@@ -62,9 +62,10 @@ def read_files(source: Path, wanted: Collection[str]) -> Iterator[tuple[str, byt
 def read_arrays(source: Path, names: Collection[str]) -> dict[str, NDArray[Any]]:
     """Return the named arrays of an npz file, in the order of the names; nothing in it may be a Python object."""
     try:
-        with np.load(source, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise InvalidInput(f"{source} holds one array without a name: save it with np.savez.")
+        opened = np.load(source, allow_pickle=False)
+        if not isinstance(opened, np.lib.npyio.NpzFile):
+            raise InvalidInput(f"{source} holds one array without a name: save it with np.savez.")
+        with opened as archive:
             for name in names:
                 if name not in archive:
                     near = suggest(name, archive.files)
