@@ -87,6 +87,8 @@ def fetch(name: NameArgument, folder: FolderOption = None, as_json: JsonOption =
 
 
 def _present(content: dict[str, Any], as_json: bool) -> None:
+    from rich.console import RenderableType
+
     from fedfeast.data.reading.prepared import facts_in
     from fedfeast.presentation.tables import example_in_words, outputs_in_words
 
@@ -94,7 +96,7 @@ def _present(content: dict[str, Any], as_json: bool) -> None:
     examples = ", ".join(f"{count:,} {split}" for split, count in facts.examples.items())
     clients = f", {facts.clients:,} clients" if facts.clients else ""
     line = f"{content['name']} is prepared: {outputs_in_words(facts)}, {example_in_words(facts)}, {examples}{clients}."
-    told = [line, f"Use it with --set data.name={content['name']}"]
+    told: list[RenderableType] = [line, f"Use it with --set data.name={content['name']}"]
     if "licence" in content:
         told.append(f"Licence: {content['licence']}. Please cite: {content['citation']}.")
     print_result(content, told, as_json)

@@ -43,6 +43,6 @@ def test_shapes_and_what_a_builder_may_ask_for(
 
 def test_facts_that_were_kept_before_there_were_kinds_are_those_of_images() -> None:
     old = {"classes": 2, "channels": 1, "side": 4, "train_examples": 5, "test_examples": 3, "server_examples": 2}
-    facts = DatasetFacts(**old)
+    facts = DatasetFacts(**old)  # type: ignore[arg-type]
     assert (facts.kind, facts.task, facts.clients, facts.input_shape) == ("images", "classification", 0, (1, 4, 4))
     assert facts.examples == {"train": 5, "test": 3, "server": 2}

@@ -141,3 +141,44 @@ def test_options_out_of_range_are_refused(options: dict[str, float], message: st
 
 def test_labels_are_whole_numbers(classes: Path) -> None:
     assert read_image_folder(classes, PrepareOptions()).labels["train"].dtype == np.int64
+
+
+def write_clients(folder: Path, counts: dict[str, int]) -> None:
+    """Write images as CLIENT/CLASS/NUMBER.png, grey by their number."""
+    for place, count in counts.items():
+        (folder / place).mkdir(parents=True)
+        for number in range(count):
+            Image.new("L", (8, 8), number).save(folder / place / f"{number}.png")
+
+
+def test_folders_of_clients(tmp_path: Path) -> None:
+    write_clients(tmp_path, {"ann/cat": 6, "ann/dog": 4, "bob/dog": 5, "cy/cat": 1})
+    decoded = read_image_folder(tmp_path, PrepareOptions(clients="folder"))
+    assert (decoded.client_names, decoded.class_names) == (("ann", "bob", "cy"), ("cat", "dog"))
+    assert np.bincount(decoded.clients["train"]).tolist() == [8, 4, 1]
+    assert np.bincount(decoded.clients["test"]).tolist() == [2, 1]
+    assert decoded.labels["train"][-5:].tolist() == [1, 1, 1, 1, 0]
+    pixels = {(split, position): int(image[0, 0, 0, 0]) for split, position, image in decoded.inputs}
+    bob = [pixels["train", position] for position in range(8, 12)] + [pixels["test", 2]]
+    assert sorted(bob) == [0, 1, 2, 3, 4]
+    again = read_image_folder(tmp_path, PrepareOptions(clients="folder", seed=1, test_share=0.5))
+    assert np.bincount(again.clients["test"]).tolist() == [5, 2]
+
+
+@pytest.mark.parametrize(
+    ("counts", "options", "sentence"),
+    [
+        ({"ann/cat": 2, "ann/dog": 2}, {"clients": "folder"}, "holds 1 folders of clients"),
+        ({"ann/cat": 2, "bob/cat": 2}, {"clients": "folder"}, r"has one class only \(cat\)"),
+        ({"ann/cat": 1, "bob/dog": 1}, {"clients": "folder"}, "every client in .* has one image only"),
+        ({"train/cat": 1, "test/dog": 1}, {"clients": "folder"}, "train and test, which are no clients"),
+        ({"cat": 2, "dog": 2}, {"clients": "folder"}, "cat has no class folders"),
+        ({"cat": 2, "dog": 2}, {"clients": "who"}, "--clients who names a column, but .* say --clients folder"),
+        ({"cat": 2, "dog": 2}, {"task": "regression"}, "--task has no meaning for"),
+        ({"cat": 2, "dog": 2}, {"labels": "kind"}, "--labels has no meaning for"),
+    ],
+)
+def test_bad_folders_of_clients(tmp_path: Path, counts: dict[str, int], options: dict[str, str], sentence: str) -> None:
+    write_clients(tmp_path, counts)
+    with pytest.raises(InvalidInput, match=sentence):
+        read_image_folder(tmp_path, PrepareOptions(**options))  # type: ignore[arg-type]

@@ -51,9 +51,7 @@ def test_the_draw_depends_on_seed_and_client_alone() -> None:
     assert kept <= {tuple(row) for row in grown["test"].tolist()}
 
 
-@pytest.mark.parametrize(
-    "marks", [np.arange(20) < 5, (np.arange(20) < 5).astype(int), np.array(["test"] * 5 + ["train"] * 15)]
-)
+@pytest.mark.parametrize("marks", [[True, False], [1, 0], ["test", "train"], ["True", "False"]])
 def test_named_test_examples(marks: list[Any]) -> None:
     assert np.array_equal(parts(own(test=np.repeat(marks, [5, 15])))["test"], NUMBERS[:5])
 
@@ -80,8 +78,8 @@ def test_kinds_of_inputs() -> None:
     ):
         facts = decode_own(own(inputs), PrepareOptions()).facts
         assert (facts.kind, facts.input_shape) == ("images", shape)
-    for inputs, dtype in ((NUMBERS.astype(np.int16), "int16"), (np.ones((20, 3, 5), bool), "float32")):
-        decoded = decode_own(own(inputs), PrepareOptions())
+    for numbers, dtype in ((NUMBERS.astype(np.int16), "int16"), (np.ones((20, 3, 5), bool), "float32")):
+        decoded = decode_own(own(numbers), PrepareOptions())
         assert (decoded.facts.kind, decoded.dtype) == ("numbers", dtype)
     assert decode_own(own(grey), PrepareOptions(kind="numbers")).facts.shape == (8, 8)
     tokens = decode_own(own(TOKENS), PrepareOptions(kind="tokens")).facts
@@ -96,9 +94,9 @@ def test_tasks() -> None:
     assert decoded.dtype == "uint8"
     both = np.stack([CLASSES, 1 - CLASSES], axis=1)
     decoded = decode_own(own(labels=both), PrepareOptions(task="multi-label"))
-    assert (decoded.facts.classes, decoded.labels["train"].dtype) == (2, np.uint8)
+    assert (decoded.facts.classes, decoded.labels["train"].dtype.name) == (2, "uint8")
     decoded = decode_own(own(labels=CLASSES / 3), PrepareOptions(task="regression"))
-    assert (decoded.facts.classes, decoded.labels["train"].dtype) == (1, np.float32)
+    assert (decoded.facts.classes, decoded.labels["train"].dtype.name) == (1, "float32")
     assert decoded.labels["train"].shape == (16, 1)
 
 
