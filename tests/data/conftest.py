@@ -145,6 +145,7 @@ def contents_of_shakespeare() -> Contents:
         "csv/all.csv": b"all of them once more",
         "plays_meta.json": b'[{"name": "Hamlet, Prince of Denmark", "file_name": "hamlet"}]',
     }
+    files["csv/macbeth.csv"] += (",MACBETH,,,\n" + 13 * line).encode()  # the name is broken in two
     files["csv/macbeth.csv"] += (",Porter,,,\n" + 4 * line).encode()  # too little
     return {f"{SHAKESPEARE}/{name}": content for name, content in files.items()}
 
