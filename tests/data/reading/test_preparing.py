@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedfeast.data import ImageOptions
 from fedfeast.data.reading.catalogue import OFFICIAL, OfficialDataset
 from fedfeast.data.reading.options import PrepareOptions
 from fedfeast.data.reading.prepared import open_prepared
@@ -85,7 +86,7 @@ def test_what_is_prepared_is_replaced_on_demand_only(tmp_path: Path, photos: Pat
     prepare_data("pets", photos, tmp_path / "data")
     with pytest.raises(InvalidInput, match=r"pets is already prepared: choose another name, or say --replace"):
         prepare_data("pets", photos, tmp_path / "data")
-    content = prepare_data("pets", photos, tmp_path / "data", PrepareOptions(size=16), replace=True)
+    content = prepare_data("pets", photos, tmp_path / "data", ImageOptions(size=16), replace=True)
     assert content["side"] == open_prepared(tmp_path / "data" / "pets").train.image_size[0] == 16
 
 
