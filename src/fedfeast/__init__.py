@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedfeast.data import ImageOptions as ImageOptions
+    from fedfeast.data import PrepareOptions as PrepareOptions
     from fedfeast.data import fetch_data as fetch_data
     from fedfeast.data import list_data as list_data
     from fedfeast.data import prepare_data as prepare_data
@@ -39,10 +39,11 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "BundleCache": ("fedfeast.serving.bundle_cache", "BundleCache"),
     "ExportOptions": ("fedfeast.serving.exporting", "ExportOptions"),
-    "ImageOptions": ("fedfeast.data", "ImageOptions"),
+    "ImageOptions": ("fedfeast.data", "PrepareOptions"),  # its name while all data were images
     "InvalidInput": ("fedfeast.errors", "InvalidInput"),
     "Ladder": ("fedfeast.serving.ladder", "Ladder"),
     "Limits": ("fedfeast.serving.choice", "Limits"),
+    "PrepareOptions": ("fedfeast.data", "PrepareOptions"),
     "Recipe": ("fedfeast.recipes", "Recipe"),
     "Run": ("fedfeast.runs", "Run"),
     "Shelf": ("fedfeast.serving.bundle_cache", "BundleCache"),  # its name in the first release

@@ -65,6 +65,17 @@ def test_prepare_in_json_with_a_size(fedfeast: Command, photos: Path, tmp_path: 
     assert json.loads(again.stdout)["arrays"] == content["arrays"]
 
 
+def test_prepare_a_table_with_clients(fedfeast: Command, tmp_path: Path) -> None:
+    rows = [f"{'ann' if number < 20 else 'bob'},{number},{number % 3},{number % 2}" for number in range(40)]
+    (tmp_path / "mine.csv").write_text("\n".join(["who,size,weight,kind", *rows]))
+    words = ["data", "prepare", "mine", "--from", tmp_path / "mine.csv", "--clients", "who", "--labels", "kind"]
+    done = fedfeast(*words, "--folder", tmp_path / "data")
+    assert done.returncode == 0, done.stderr
+    assert "mine is prepared: 2 classes, 2 numbers, 32 train, 8 test, 2 clients." in done.stdout
+    content = json.loads(fedfeast(*words, "--replace", "--folder", tmp_path / "data", "--json").stdout)
+    assert (content["client_names"], content["kind"], content["shape"]) == (["ann", "bob"], "numbers", [2])
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -75,6 +86,9 @@ def test_prepare_in_json_with_a_size(fedfeast: Command, photos: Path, tmp_path: 
         (["prepare", "new", "--from", "PHOTOS", "--size", "1"], "--size 1"),
         (["prepare", "new"], "'new' is no official data set"),
         (["prepare", "a b", "--from", "PHOTOS"], "'a b' is no name"),
+        (["prepare", "new", "--from", "PHOTOS", "--clients", "who"], "say --clients folder"),
+        (["prepare", "new", "--from", "PHOTOS", "--task", "guess"], "--task guess is no task"),
+        (["fetch", "audiomnist"], "its publisher states no checksum"),
         (["fetch", "shades"], "'shades' is no data set that can be fetched"),
     ],
 )

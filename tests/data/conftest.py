@@ -139,10 +139,11 @@ def contents_of_shakespeare() -> Contents:
     line = ',,"[Aside] To be, or  not to be, that is the question",1.1.1,\n'  # 41 characters and a newline
     files: Contents = {
         "csv/hamlet.csv": (head + ",HAMLET,,,\n" + 12 * line + ",Hamlet:,,,\n,,[Dies],1.1.2,\n").encode(),
-        "csv/macbeth.csv": (head + ",FIRST WITCH,,,\n" + 8 * line + ",MACBETH,,,\n" + 13 * line).encode(),
+        "csv/macbeth.csv": (head + ",FIRST WITCH,,,\n" + 8 * line + ",,LADY,1.1.3,\n").encode(),
         "csv/all.csv": b"all of them once more",
         "plays_meta.json": b'[{"name": "Hamlet, Prince of Denmark", "file_name": "hamlet"}]',
     }
+    files["csv/macbeth.csv"] += (",MACBETH,,,\n" + 13 * line).encode()  # the name is broken in two
     files["csv/macbeth.csv"] += (",Porter,,,\n" + 4 * line).encode()  # too little
     return {f"{SHAKESPEARE}/{name}": content for name, content in files.items()}
 

@@ -8,6 +8,7 @@ from fedfeast.data.datasets import class_names_of, facts_of, list_data, load_dat
 from fedfeast.data.reading.catalogue import EMBEDDED, OFFICIAL, OfficialDataset
 from fedfeast.data.reading.facts import DatasetFacts
 from fedfeast.data.reading.prepared import Decoded, write_prepared
+from fedfeast.data.reading.preparing import prepare_data
 from fedfeast.errors import InvalidInput
 
 Write = Callable[[str, Path], Path]
@@ -81,6 +82,29 @@ def test_a_data_folder_that_may_only_be_read_works_too(
     cifar = load_dataset("cifar100", str(tmp_path), small)
     assert int(cifar.train.inputs.sum()) > 0
     assert [path.name for path in tmp_path.iterdir()] == ["cifar-100-python"]
+
+
+def test_plays_are_counted_when_they_are_prepared(
+    tmp_path: Path, small: dict[str, OfficialDataset], write_archive: Write
+) -> None:
+    write_archive("shakespeare", tmp_path)
+    with pytest.raises(InvalidInput, match="run fedfeast data prepare shakespeare first"):
+        load_dataset("shakespeare", str(tmp_path))
+    assert facts_of("shakespeare", str(tmp_path)).clients == 1027
+    prepare_data("shakespeare", None, tmp_path)
+    assert facts_of("shakespeare", str(tmp_path)) == small["shakespeare"].facts
+    clients = load_dataset("shakespeare", str(tmp_path)).clients
+    assert clients is not None
+    assert len(clients.names) == 3
+
+
+def test_files_of_one_set_serve_two_names(
+    tmp_path: Path, small: dict[str, OfficialDataset], write_archive: Write
+) -> None:
+    write_archive("motionsense", tmp_path / "motionsense")
+    for name, channels in (("motionsense", 6), ("motionsense-12", 12)):
+        load_dataset(name, str(tmp_path), small)
+        assert (tmp_path / name / "train_inputs.npy").stat().st_size == 128 + 10 * channels * 128 * 2
 
 
 def test_an_official_name_holds_the_official_data(tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from flwr.app import RecordDict
 
-from fedfeast.data import Normalisation
+from fedfeast.data import OFFICIAL, DatasetFacts, Normalisation
 from fedfeast.errors import InvalidInput
 from fedfeast.flower.messages import Unreadable, to_json
 from fedfeast.flower.terms import Terms, read_terms, space_of
@@ -44,6 +45,15 @@ def test_where_the_data_lie_is_not_told(tmp_path: Path) -> None:
     recipe = load_recipe("digits", {"data.folder": str(tmp_path)})
     terms = Terms.of(recipe, build_method(recipe)[0], NORMALISATION, ())
     assert str(tmp_path) not in json.dumps(terms.to_json())
+
+
+def test_facts_of_any_kind_of_data_survive_the_wire() -> None:
+    facts = OFFICIAL["shakespeare"].facts
+    assert read_terms(told(facts=asdict(facts))).facts == facts
+    old = {"classes": 2, "channels": 1, "side": 4, "train_examples": 5, "test_examples": 3}
+    assert read_terms(told(facts=old)).facts == DatasetFacts(2, 1, 4, 5, 3)
+    with pytest.raises(Unreadable, match="kind"):
+        read_terms(told(facts={**old, "kind": "sounds"}))
 
 
 def test_a_method_file_must_be_on_the_client(tmp_path: Path) -> None:

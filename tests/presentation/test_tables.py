@@ -103,11 +103,22 @@ def test_latency() -> None:
 
 def test_data_sets_and_what_they_need() -> None:
     known = {"name": "mine", "classes": 3, "side": 8, "channels": 1, "state": "prepared", "needs": "nothing"}
-    known |= {"train_examples": 1200, "test_examples": 300, "server_examples": None}
+    known |= {"train_examples": 1200, "test_examples": 300, "server_examples": None, "clients": 0}
+    spoken = {**known, "name": "ours", "kind": "tokens", "task": "next-token", "shape": [80], "clients": 1027}
+    served = {**known, "name": "his", "channels": 2, "server_examples": 90}
     unknown = {"name": "hers", "state": "damaged", "needs": "prepare [it] again", "classes": None}
-    lines = lines_of(*describe_data([known, {**known, **unknown}]))
-    assert cells_of(lines[4]) == ["mine", "3", "8 x 8 x 1", "1,200", "300", "", "prepared"]
-    assert cells_of(lines[5]) == ["hers", "", "", "", "", "", "damaged"]
+    lines = lines_of(*describe_data([known, {**known, **unknown}, spoken, served]))
+    assert cells_of(lines[4]) == ["mine", "8 x 8 grey images, 3 classes", "1,200", "300", "", "prepared"]
+    assert cells_of(lines[5]) == ["hers", "", "", "", "", "damaged"]
+    assert cells_of(lines[6]) == ["ours", "80 tokens, 3 next tokens", "1,200", "300", "1,027", "prepared"]
+    assert cells_of(lines[7]) == [
+        "his",
+        "8 x 8 images, 3 classes, 90 held by the server",
+        "1,200",
+        "300",
+        "",
+        "prepared",
+    ]
     assert lines[-1] == "hers: prepare [it] again"
 
 

@@ -30,27 +30,44 @@ def list_command(folder: FolderOption = None, as_json: JsonOption = False) -> No
 
 @data_app.command()
 def prepare(  # noqa: PLR0913 - each argument is an option of the command
-    name: Annotated[str, typer.Argument(help="An official data set, or a new name for your own images.")],
+    name: Annotated[str, typer.Argument(help="An official data set, or a new name for your own data.")],
     source: Annotated[
         Path | None,
         typer.Option(
-            "--from", help="Official files or archive; or a folder of CLASS/IMAGES or {train,test}/CLASS/IMAGES."
+            "--from",
+            help="Official files or archive; or your own: an npz file, a csv file, "
+            "a folder of CLASS/IMAGES, {train,test}/CLASS/IMAGES or CLIENT/CLASS/IMAGES.",
         ),
     ] = None,
+    clients: Annotated[
+        str | None, typer.Option(help="Whose each example is: a column or array; 'folder' for CLIENT/CLASS/IMAGES.")
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(help="The column or array of labels, several columns with commas; 'labels' by default."),
+    ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(help="classification (default), next-token, multi-label or regression."),
+    ] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="images, numbers or tokens; told by the look of the inputs by default.")
+    ] = None,
+    test: Annotated[str | None, typer.Option(help="The column or array that marks the test examples.")] = None,
     size: Annotated[int | None, typer.Option(help="Crop and resize all images to SIZE x SIZE.")] = None,
     test_share: Annotated[
-        float | None, typer.Option(help="The share of each class held out as the test set; 0.2 by default.")
+        float | None, typer.Option(help="The share of each client or class held out as the test set; 0.2 by default.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Decides which images are held out.")] = 0,
+    seed: Annotated[int, typer.Option(help="Decides which examples are held out.")] = 0,
     replace: Annotated[bool, typer.Option("--replace", help="Prepare again what is prepared already.")] = False,
     folder: FolderOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Decode a data set once; recipes then say data.name = NAME."""
     from fedfeast.app.progress import ShareProgress
-    from fedfeast.data import ImageOptions, prepare_data
+    from fedfeast.data import PrepareOptions, prepare_data
 
-    options = ImageOptions(size, test_share, seed)
+    options = PrepareOptions(size, test_share, seed, clients, labels, test, task, kind)
     with ShareProgress(console_for(as_json)) as bar:
         content = prepare_data(
             name, source, folder, options, replace, lambda done, total: bar.show("decoding", done, total)
@@ -70,7 +87,16 @@ def fetch(name: NameArgument, folder: FolderOption = None, as_json: JsonOption =
 
 
 def _present(content: dict[str, Any], as_json: bool) -> None:
-    examples = ", ".join(f"{count:,} {split}" for split, count in content["examples"].items())
-    image = f"{content['side']} x {content['side']} {'grey' if content['channels'] == 1 else 'colour'}"
-    line = f"{content['name']} is prepared: {content['classes']} classes, {image} images, {examples}."
-    print_result(content, [line, f"Use it with --set data.name={content['name']}"], as_json)
+    from rich.console import RenderableType
+
+    from fedfeast.data.reading.prepared import facts_in
+    from fedfeast.presentation.tables import example_in_words, outputs_in_words
+
+    facts = facts_in(content)
+    examples = ", ".join(f"{count:,} {split}" for split, count in facts.examples.items())
+    clients = f", {facts.clients:,} clients" if facts.clients else ""
+    line = f"{content['name']} is prepared: {outputs_in_words(facts)}, {example_in_words(facts)}, {examples}{clients}."
+    told: list[RenderableType] = [line, f"Use it with --set data.name={content['name']}"]
+    if "licence" in content:
+        told.append(f"Licence: {content['licence']}. Please cite: {content['citation']}.")
+    print_result(content, told, as_json)

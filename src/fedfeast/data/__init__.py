@@ -24,7 +24,10 @@ from fedfeast.data.reading.catalogue import EMBEDDED as EMBEDDED
 from fedfeast.data.reading.catalogue import OFFICIAL as OFFICIAL
 from fedfeast.data.reading.facts import DatasetFacts as DatasetFacts
 from fedfeast.data.reading.fetching import fetch_data as fetch_data
-from fedfeast.data.reading.image_folders import ImageOptions as ImageOptions
+from fedfeast.data.reading.options import PrepareOptions as PrepareOptions
+from fedfeast.data.reading.own_functions import load_own as load_own
 from fedfeast.data.reading.preparing import prepare_data as prepare_data
 from fedfeast.data.splits import ServerSplit as ServerSplit
 from fedfeast.data.splits import split_server_examples as split_server_examples
+
+ImageOptions = PrepareOptions  # its name while all data were images

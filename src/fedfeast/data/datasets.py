@@ -13,6 +13,7 @@ import torch
 from fedfeast.data.examples import Dataset, Examples
 from fedfeast.data.reading.catalogue import EMBEDDED, OFFICIAL, OfficialDataset
 from fedfeast.data.reading.facts import SPLITS, DatasetFacts
+from fedfeast.data.reading.own_functions import class_names_of_own, facts_of_own, is_own, load_own
 from fedfeast.data.reading.prepared import (
     DESCRIPTION,
     facts_in,
@@ -70,6 +71,8 @@ def load_dataset(name: str, folder: str | None = None, official: Mapping[str, Of
     """Load a data set by name; an official one whose files lie in the data folder is prepared on first use."""
     if name in _EMBEDDED_LOADERS:
         return _EMBEDDED_LOADERS[name]()
+    if is_own(name):
+        return load_own(name)
     data = data_folder(folder)
     if is_prepared(data / name):
         return _open(data / name, official.get(name))
@@ -96,9 +99,14 @@ def load_dataset(name: str, folder: str | None = None, official: Mapping[str, Of
 
 
 def facts_of(name: str, folder: str | None = None) -> DatasetFacts:
-    """Return the facts of a data set: declared for embedded and official ones, else those of the prepared one."""
+    """Return the facts of a data set: declared for embedded and official ones, else those of the prepared one.
+
+    A user's own function is called, once.
+    """
     if name in EMBEDDED:
         return EMBEDDED[name]
+    if is_own(name):
+        return facts_of_own(name)
     data = data_folder(folder)
     if name in OFFICIAL and OFFICIAL[name].varies and is_prepared(data / name):
         return facts_in(read_description(data / name))
@@ -110,12 +118,15 @@ def facts_of(name: str, folder: str | None = None) -> DatasetFacts:
     choices = ", ".join((*EMBEDDED, *OFFICIAL, *prepared_names(data)))
     raise InvalidInput(
         f"data.name = {name!r} is no data set: choose one of {choices}, "
-        f"or prepare your own with fedfeast data prepare {name} --from PATH (prepared ones are looked for in {data})."
+        f"prepare your own with fedfeast data prepare {name} --from PATH (prepared ones are looked for in {data}), "
+        "or name a function of yours as file.py:NAME."
     )
 
 
 def class_names_of(name: str, folder: str | None = None) -> tuple[str, ...]:
-    """Return the names of a prepared data set's classes; none where it is embedded or not prepared."""
+    """Return the names of a prepared or own data set's classes; none where it is embedded or not prepared."""
+    if is_own(name):
+        return class_names_of_own(name)
     place = data_folder(folder) / name
     if name in EMBEDDED or not is_prepared(place):
         return ()
@@ -125,7 +136,7 @@ def class_names_of(name: str, folder: str | None = None) -> tuple[str, ...]:
 def array_hashes(name: str, folder: str | None = None) -> dict[str, str]:
     """Return the sha256 of a prepared data set's arrays, by file; none where it is embedded or not prepared."""
     place = data_folder(folder) / name
-    if name in EMBEDDED or not is_prepared(place):
+    if name in EMBEDDED or is_own(name) or not is_prepared(place):
         return {}
     return {file: array["sha256"] for file, array in read_description(place)["arrays"].items()}
 

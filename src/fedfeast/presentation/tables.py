@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.markup import escape
 from rich.table import Table
 
+from fedfeast.data import DatasetFacts
 from fedfeast.units import format_macs
 
 
@@ -107,9 +108,10 @@ def latency_table(measured: Mapping[str, Any]) -> Table:
 
 def describe_data(rows: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
     """Show every data set, its size and whether it is here; then what those need that are not."""
-    table = _table(
-        "data sets", ("name", "classes", "image", "train", "test", "server", "state"), left=("name", "state")
-    )
+    headings = ("name", "what it holds", "train", "test", "clients", "state")
+    table = _table("data sets", headings, left=("name", "what it holds", "state"))
+    for column in table.columns:
+        column.no_wrap = column.header not in ("what it holds", "state")
     for row in rows:
         table.add_row(escape(row["name"]), *_size_of(row), row["state"])
     return [table, *(f"{row['name']}: {row['needs']}" for row in rows if row["needs"] != "nothing")]
@@ -117,10 +119,26 @@ def describe_data(rows: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
 
 def _size_of(row: Mapping[str, Any]) -> list[str]:
     if row["classes"] is None:
-        return [""] * 5
-    counts = (row[f"{split}_examples"] for split in ("train", "test", "server"))
-    image = f"{row['side']} x {row['side']} x {row['channels']}"
-    return [str(row["classes"]), image, *(f"{count:,}" if count else "" for count in counts)]
+        return [""] * 4
+    counts = (row[name] for name in ("train_examples", "test_examples", "clients"))
+    facts = DatasetFacts(**{name: row[name] for name in DatasetFacts.__dataclass_fields__ if name in row})
+    shown = (f"{count:,}" if count else "" for count in counts)
+    server = [f"{facts.server_examples:,} held by the server"] if facts.server_examples else []
+    return [", ".join((example_in_words(facts), outputs_in_words(facts), *server)), *shown]
+
+
+def outputs_in_words(facts: DatasetFacts) -> str:
+    """Say what is to be predicted: how many classes, or what the task has in their place."""
+    kinds = {"next-token": "next tokens", "multi-label": "labels", "regression": "targets"}
+    return f"{facts.classes} {kinds.get(facts.task, 'classes')}"
+
+
+def example_in_words(facts: DatasetFacts) -> str:
+    """Say what one example is."""
+    if facts.kind == "images":
+        tint = {1: "grey ", 3: "colour "}.get(facts.channels, "")
+        return f"{facts.side} x {facts.side} {tint}images"
+    return f"{' x '.join(map(str, facts.input_shape))} {facts.kind}"
 
 
 def study_list(studies: Sequence[Mapping[str, Any]], idle: Collection[str]) -> Table:

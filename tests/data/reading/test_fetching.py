@@ -235,3 +235,13 @@ def test_a_second_fetch_leaves_the_first_ones_file_alone(
         "wait for it, then run fedfeast data fetch cifar100 again."
     ]
     assert len(open_prepared(tmp_path / "data" / "cifar100").train) == 20
+
+
+def test_what_has_no_checksum_is_downloaded_by_hand(tmp_path: Path) -> None:
+    with pytest.raises(
+        InvalidInput,
+        match=r"audiomnist cannot be fetched, since its publisher states no checksum: download https://github.com/\S+ "
+        rf"and put AudioMNIST-\w+.zip into {tmp_path}/audiomnist and run fedfeast data prepare audiomnist\.",
+    ):
+        fetch_data("audiomnist", tmp_path)
+    assert list(tmp_path.iterdir()) == []

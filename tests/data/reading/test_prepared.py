@@ -13,6 +13,7 @@ from fedfeast.data.reading.facts import DatasetFacts
 from fedfeast.data.reading.prepared import (
     DESCRIPTION,
     Decoded,
+    decoded_arrays,
     facts_in,
     full_disk_is_named,
     is_prepared,
@@ -129,6 +130,69 @@ def test_damage_is_named(tmp_path: Path) -> None:
     assert not is_prepared(folder)
     with pytest.raises(InvalidInput, match=rf"mine holds no dataset.json: {remedy}"):
         read_description(folder)
+
+
+def spoken() -> Decoded:
+    tokens = np.arange(15).reshape(3, 5) % 7
+    following = np.where(tokens > 5, -1, tokens + 1)
+    splits = {
+        "train": (tokens[:2].astype(np.int16), following[:2]),
+        "test": (tokens[2:].astype(np.int16), following[2:]),
+    }
+    clients = (("ann", "bob"), {"train": np.array([1, 0]), "test": np.array([1])})
+    return decoded_arrays("abcdefg", splits, clients, kind="tokens", task="next-token")
+
+
+def test_other_kinds_are_opened_again_with_their_clients(tmp_path: Path) -> None:
+    content = write_prepared(tmp_path / "mine", spoken(), {"normalisation": None})
+    assert facts_in(content) == spoken().facts == facts_in(read_description(tmp_path / "mine"))
+    assert sorted(content["arrays"]) == sorted(
+        f"{split}_{array}.npy" for split in ("train", "test") for array in ("inputs", "labels", "clients")
+    )
+    dataset = open_prepared(tmp_path / "mine")
+    assert dataset.clients is not None
+    assert (dataset.clients.names, dataset.clients.train.tolist()) == (("ann", "bob"), [1, 0])
+    assert dataset.train.labels.tolist() == [[1, 2, 3, 4, 5], [6, -1, 1, 2, 3]]
+    write_prepared(tmp_path / "mine", decoded(), STATED)
+    assert not list((tmp_path / "mine").glob("*_inputs.npy"))
+    assert open_prepared(tmp_path / "mine").clients is None
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "bad", "sentence"),
+    [
+        ("multi-label", np.eye(2, dtype=np.uint8), 2, "labels outside 0 to 1"),
+        ("regression", np.ones((2, 2), np.float32), np.inf, "labels that are no finite numbers"),
+        ("classification", np.array([0, 1]), 2, "labels outside 0 to 1"),
+    ],
+)
+def test_labels_of_every_task_are_checked(
+    tmp_path: Path, task: str, labels: NDArray[np.generic], bad: float, sentence: str
+) -> None:
+    inputs = np.ones((2, 3), np.float32)
+    arrays = decoded_arrays("ab", {"train": (inputs, labels), "test": (inputs, labels)}, kind="numbers", task=task)
+    write_prepared(tmp_path / "mine", arrays, {"normalisation": None})
+    assert open_prepared(tmp_path / "mine").train.labels.tolist() == labels.tolist()
+    labels.flat[1] = bad
+    np.save(tmp_path / "mine" / "test_labels.npy", labels)
+    with pytest.raises(InvalidInput, match=rf"test_labels.npy has {sentence}: prepare it again"):
+        open_prepared(tmp_path / "mine")
+
+
+def test_damage_of_clients_and_tokens_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    write_prepared(folder, spoken(), {"normalisation": None})
+    content = (folder / DESCRIPTION).read_text()
+    np.save(folder / "train_clients.npy", np.array([0, 2]))
+    with pytest.raises(InvalidInput, match=r"train_clients.npy has clients outside 0 to 1"):
+        open_prepared(folder)
+    np.save(folder / "train_inputs.npy", np.full((2, 5), 7, np.int16))
+    with pytest.raises(InvalidInput, match=r"train_inputs.npy has tokens outside 0 to 6"):
+        open_prepared(folder)
+    for old, new in (('"tokens"', '"words"'), ('"next-token"', '"guess"'), ('"train_clients.npy"', '"clients.npy"')):
+        (folder / DESCRIPTION).write_text(content.replace(old, new))
+        with pytest.raises(InvalidInput, match=r"dataset.json is damaged"):
+            open_prepared(folder)
 
 
 def test_hashes_are_those_of_the_files(tmp_path: Path) -> None:

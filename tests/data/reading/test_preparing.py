@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedfeast.data import ImageOptions
 from fedfeast.data.reading.catalogue import OFFICIAL, OfficialDataset
-from fedfeast.data.reading.image_folders import ImageOptions
+from fedfeast.data.reading.options import PrepareOptions
 from fedfeast.data.reading.prepared import open_prepared
 from fedfeast.data.reading.preparing import (
     DATA_FOLDER_VARIABLE,
@@ -44,16 +45,41 @@ def test_official_data_sets_from_a_given_place(
     assert (dataset.server is not None) == (name == "cinic10")
     stated = json.loads((tmp_path / "data" / name / "dataset.json").read_text())
     assert stated["source"] == {"official": str(source)}
+    assert ("licence" in stated) == ("citation" in stated) == bool(small[name].facts.clients)
     assert [path.name for path in (tmp_path / "data").iterdir()] == [name]
 
 
 def test_own_images(tmp_path: Path, photos: Path) -> None:
-    content = prepare_data("pets", photos, tmp_path / "data", ImageOptions(test_share=0.4))
+    content = prepare_data("pets", photos, tmp_path / "data", PrepareOptions(test_share=0.4))
     assert content["examples"] == {"train": 6, "test": 4}
     assert content["source"] == {"images": str(photos), "size": None, "seed": 0, "test_share": 0.4}
     dataset = open_prepared(tmp_path / "data" / "pets")
     assert np.array_equal(dataset.test.inputs[:, 0, 0, 0], dataset.test.labels)
     assert dataset.normalisation is None
+
+
+def test_own_files_with_clients(tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", inputs=np.ones((10, 3)), labels=np.arange(10) % 2, who=np.arange(10) // 5)
+    content = prepare_data("mine", tmp_path / "mine.npz", tmp_path / "data", PrepareOptions(clients="who"))
+    assert content["client_names"] == ("0", "1")
+    assert content["source"] == {
+        "file": str(tmp_path / "mine.npz"),
+        "seed": 0,
+        "test_share": 0.2,
+        "clients": "who",
+    }
+    clients = open_prepared(tmp_path / "data" / "mine").clients
+    assert clients is not None
+    assert clients.test.tolist() == [0, 1]
+
+
+def test_roles_in_folders_are_taken_where_a_user_names_them(tmp_path: Path, small: dict[str, OfficialDataset]) -> None:
+    for role in ("HAMLET", "OPHELIA"):
+        (tmp_path / "plays" / "Hamlet").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "plays" / "Hamlet" / f"{role}.txt").write_text("My lord, I have remembrances of yours\n" * 8)
+    assert find_official("shakespeare", small["shakespeare"], tmp_path / "plays") is None
+    content = prepare_data("shakespeare", tmp_path / "plays", tmp_path / "data", official=small)
+    assert content["client_names"] == ("Hamlet/HAMLET", "Hamlet/OPHELIA")
 
 
 def test_what_is_prepared_is_replaced_on_demand_only(tmp_path: Path, photos: Path) -> None:
@@ -99,7 +125,7 @@ def test_missing_sources_are_named(tmp_path: Path) -> None:
     ):
         prepare_data("cinic10", None, tmp_path)
     with pytest.raises(InvalidInput, match="leave out --size"):
-        prepare_data("cinic10", None, tmp_path, ImageOptions(size=32))
+        prepare_data("cinic10", None, tmp_path, PrepareOptions(size=32))
 
 
 def test_an_incomplete_official_set_is_refused(tmp_path: Path, write_archive: Write) -> None:

@@ -1,42 +1,26 @@
 """A user's own images: one folder per class, with or without a train and a test folder above them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from fedfeast.data.reading.image_files import decode_images, inspect_image
+from fedfeast.data.reading.options import CLIENT_FOLDERS, PrepareOptions, count_test
 from fedfeast.data.reading.prepared import Decoded
 from fedfeast.errors import InvalidInput
 from fedfeast.randomness import named_generator
 
-TEST_SHARE = 0.2
-
 Tree = Mapping[str, Sequence[Path]]  # a class's files
 
 
-@dataclass(frozen=True)
-class ImageOptions:
-    """How a folder of images becomes a data set."""
-
-    size: int | None = None  # all images are resized to size x size
-    test_share: float | None = None  # held out where there is no test folder; TEST_SHARE by default
-    seed: int = 0  # of the draw of the test set
-
-    def __post_init__(self) -> None:
-        if self.size is not None and not 4 <= self.size <= 1024:
-            raise InvalidInput(f"--size {self.size} is out of range: give 4 to 1024 pixels.")
-        if self.test_share is not None and not 0 < self.test_share < 1:
-            raise InvalidInput(f"--test-share {self.test_share} is no share: give a number between 0 and 1.")
-        if self.seed < 0:
-            raise InvalidInput(f"--seed {self.seed} is negative: give 0 or more.")
-
-
-def read_image_folder(folder: Path, options: ImageOptions) -> Decoded:
+def read_image_folder(folder: Path, options: PrepareOptions) -> Decoded:
     """Read CLASS/FILES, a share of each class held out as the test set, or train/CLASS/FILES and test/CLASS/FILES."""
     if not folder.is_dir():
         raise InvalidInput(f"--from {folder} is no folder: give one that holds a folder of images per class.")
+    _refuse_idle(folder, options)
+    if options.clients is not None:
+        return _read_clients(folder, options)
     inside = {path.name for path in _subfolders(folder)}
     if {"train", "test"} <= inside:
         if options.test_share is not None:
@@ -63,16 +47,59 @@ def read_image_folder(folder: Path, options: ImageOptions) -> Decoded:
     return Decoded(tuple(trees["train"]), channels, side, labels, images)
 
 
+def _refuse_idle(folder: Path, options: PrepareOptions) -> None:
+    """Refuse options that a folder of images has no use for."""
+    for name in ("labels", "test", "task", "kind"):
+        if getattr(options, name) is not None:
+            raise InvalidInput(f"--{name} has no meaning for {folder}, a folder of images by class: leave it out.")
+    if options.clients not in (None, CLIENT_FOLDERS):
+        raise InvalidInput(
+            f"--clients {options.clients} names a column, but {folder} is a folder: "
+            f"say --clients {CLIENT_FOLDERS} for CLIENT/CLASS/IMAGES."
+        )
+
+
+def _read_clients(folder: Path, options: PrepareOptions) -> Decoded:
+    """Read CLIENT/CLASS/FILES; a client need not have every class."""
+    clients = _subfolders(folder)
+    if len(clients) < 2:
+        raise InvalidInput(f"{folder} holds {len(clients)} folders of clients: give two or more, CLIENT/CLASS/IMAGES.")
+    if {path.name for path in clients} == {"train", "test"}:
+        raise InvalidInput(f"{folder} holds train and test, which are no clients: leave out --clients.")
+    trees = {client.name: _read_tree(client, least_classes=1) for client in clients}
+    classes = sorted({name for tree in trees.values() for name in tree})
+    if len(classes) < 2:
+        raise InvalidInput(f"{folder} has one class only ({classes[0]}): a data set needs two or more.")
+    splits: dict[str, list[tuple[Path, int, int]]] = {"train": [], "test": []}
+    for position, (client, tree) in enumerate(trees.items()):
+        members = [(file, classes.index(name), position) for name, files in tree.items() for file in files]
+        drawn = named_generator(options.seed, "test set", client).permutation(len(members))
+        is_test = set(drawn[: count_test(options.share, len(members))].tolist())
+        for number, member in enumerate(members):
+            splits["test" if number in is_test else "train"].append(member)
+    if not splits["test"]:
+        raise InvalidInput(f"every client in {folder} has one image only: add some, so that there are test images.")
+    paths = {split: [file for file, _, _ in members] for split, members in splits.items()}
+    channels, side = _inspect({split: {"all": files} for split, files in paths.items()}, options.size)
+    files = {split: [str(file.relative_to(folder)) for file in each] for split, each in paths.items()}
+    labels, held = (
+        {split: np.array([member[place] for member in members]) for split, members in splits.items()}
+        for place in (1, 2)
+    )
+    images = decode_images(folder, files, channels, side, resize=options.size is not None)
+    return Decoded(tuple(classes), channels, side, labels, images, client_names=tuple(trees), clients=held)
+
+
 def _subfolders(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
-def _read_tree(folder: Path) -> Tree:
+def _read_tree(folder: Path, least_classes: int = 2) -> Tree:
     """Return the files of every class, both in alphabetical order."""
     classes = _subfolders(folder)
     if not classes:
         raise InvalidInput(f"{folder} has no class folders: put the images of each class into a folder of its own.")
-    if len(classes) == 1:
+    if len(classes) < least_classes:
         raise InvalidInput(f"{folder} has one class only ({classes[0].name}): a data set needs two or more.")
     tree = {}
     for path in classes:
@@ -95,14 +122,13 @@ def _require_same_classes(folder: Path, trees: Mapping[str, Tree]) -> None:
             )
 
 
-def _hold_out(tree: Tree, options: ImageOptions) -> dict[str, Tree]:
+def _hold_out(tree: Tree, options: PrepareOptions) -> dict[str, Tree]:
     """Draw the test set: the same share of every class."""
-    share = TEST_SHARE if options.test_share is None else options.test_share
     train, test = {}, {}
     for name, members in tree.items():
         if len(members) < 2:
             raise InvalidInput(f"class {name!r} has one image only ({members[0]}): it needs one to train, one to test.")
-        num_test = min(max(round(share * len(members)), 1), len(members) - 1)
+        num_test = count_test(options.share, len(members))
         # By class, so that new images of one class leave the others' draw alone.
         drawn = named_generator(options.seed, "test set", name).permutation(len(members))
         train[name] = [members[position] for position in sorted(drawn[num_test:])]

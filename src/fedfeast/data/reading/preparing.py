@@ -1,4 +1,4 @@
-"""From files as they come to prepared arrays: the official data sets, and a user's own images."""
+"""From files as they come to prepared arrays: the official data sets, and a user's own."""
 
 import os
 import re
@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from fedfeast.data.reading.catalogue import EMBEDDED, OFFICIAL, Archive, OfficialDataset
-from fedfeast.data.reading.image_folders import TEST_SHARE, ImageOptions, read_image_folder
+from fedfeast.data.reading.image_folders import read_image_folder
+from fedfeast.data.reading.options import PrepareOptions
+from fedfeast.data.reading.own_arrays import decode_own
+from fedfeast.data.reading.own_files import read_own_file
 from fedfeast.data.reading.prepared import Decoded, Progress, is_prepared, locked, write_prepared
 from fedfeast.errors import InvalidInput
 
@@ -25,12 +28,12 @@ def prepare_data(
     name: str,
     source: str | Path | None = None,
     folder: str | Path | None = None,
-    options: ImageOptions | None = None,
+    options: PrepareOptions | None = None,
     replace: bool = False,
     on_progress: Progress | None = None,
     official: Mapping[str, OfficialDataset] = OFFICIAL,
 ) -> dict[str, Any]:
-    """Decode an official data set, or a folder of images by class under a new name; return its description."""
+    """Decode an official data set, or a user's own file or folder under a new name; return its description."""
     data = data_folder(folder)
     _refuse_name(name, official)
     if name not in official and source is None:
@@ -38,7 +41,7 @@ def prepare_data(
             f"{name!r} is no official data set ({', '.join(official)}): "
             "to prepare your own under this name, say where it is with --from PATH."
         )
-    if name in official and options not in (None, ImageOptions()):
+    if name in official and options not in (None, PrepareOptions()):
         raise InvalidInput(f"{name} is an official data set of fixed size and split: leave out --size and its like.")
     with locked(data):
         if is_prepared(data / name) and not replace:
@@ -47,7 +50,7 @@ def prepare_data(
             place = Path(source).expanduser() if source is not None else None
             return _prepare_official(name, official[name], data, place, on_progress)
         assert source is not None
-        return _prepare_own(name, data, Path(source).expanduser(), options or ImageOptions(), on_progress)
+        return _prepare_own(name, data, Path(source).expanduser(), options or PrepareOptions(), on_progress)
 
 
 def prepare_found(name: str, official: OfficialDataset, data: Path) -> None:
@@ -123,11 +126,19 @@ def _prepare_official(
 
 
 def _prepare_own(
-    name: str, data: Path, source: Path, options: ImageOptions, on_progress: Progress | None
+    name: str, data: Path, source: Path, options: PrepareOptions, on_progress: Progress | None
 ) -> dict[str, Any]:
-    decoded = read_image_folder(source, options)
-    held_out = {} if (source / "test").is_dir() else {"test_share": options.test_share or TEST_SHARE}
-    stated = {"images": str(source), "size": options.size, "seed": options.seed, **held_out}
+    stated: dict[str, Any]
+    if source.is_dir() or not source.suffix:
+        decoded = read_image_folder(source, options)
+        stated = {"images": str(source), "size": options.size}
+        drawn = options.clients is not None or not (source / "test").is_dir()
+    else:
+        decoded = decode_own(read_own_file(source, options), options)
+        stated = {"file": str(source)}
+        drawn = options.test is None
+    named = {name: getattr(options, name) for name in ("clients", "labels", "test") if getattr(options, name)}
+    stated |= {"seed": options.seed, **({"test_share": options.share} if drawn else {}), **named}
     return write_prepared(data / name, decoded, {"normalisation": None, "source": stated}, on_progress)
 
 

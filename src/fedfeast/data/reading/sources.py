@@ -62,7 +62,8 @@ def read_files(source: Path, wanted: Collection[str]) -> Iterator[tuple[str, byt
 def read_arrays(source: Path, names: Collection[str]) -> dict[str, NDArray[Any]]:
     """Return the named arrays of an npz file, in the order of the names; nothing in it may be a Python object."""
     try:
-        with np.load(source, allow_pickle=False) as archive:
+        with source.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise InvalidInput(f"{source} holds one array without a name: save it with np.savez.")
             for name in names:

@@ -22,7 +22,7 @@ def text_of(decoded: Decoded, client: int, split: str) -> str:
 
 def test_roles_are_clients_and_their_last_fifth_the_test(tmp_path: Path, write_unpacked: Write) -> None:
     decoded = read_shakespeare(write_unpacked("shakespeare", tmp_path))
-    assert decoded.client_names == ("Hamlet, Prince of Denmark/HAMLET", "Macbeth/FIRST WITCH", "Macbeth/MACBETH")
+    assert decoded.client_names == ("Hamlet, Prince of Denmark/HAMLET", "Macbeth/FIRST WITCH", "Macbeth/LADY MACBETH")
     for client, lines in enumerate((12, 8, 13)):
         train, test = (text_of(decoded, client, split) for split in ("train", "test"))
         assert train + test == lines * LINE
@@ -56,7 +56,7 @@ def test_other_forms_give_the_same(tmp_path: Path, write_unpacked: Write) -> Non
         tmp_path / "shakespeare.npz",
         codes=np.concatenate(codes),
         offsets=np.cumsum([0, *map(len, codes)]),
-        role=np.array(["HAMLET", "FIRST WITCH", "MACBETH"]),
+        role=np.array(["HAMLET", "FIRST WITCH", "LADY MACBETH"]),
         play=np.array([0, 1, 1], np.uint8),
         plays=np.array(["Hamlet, Prince of Denmark", "Macbeth"]),
         alphabet=np.array(list(ALPHABET)),

@@ -5,6 +5,7 @@ import io
 import json
 import re
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -18,6 +19,10 @@ ALPHABET = "\n !&',-.24568:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxy
 LENGTH = 80  # characters of a window
 TRAIN_SHARE = (4, 5)  # of a role's characters: the first ones
 LEAST_CHARACTERS = 200  # of a role
+# The tables break some names in two, and the first half stands as a line of the speaker before.
+_FIRST_HALVES = frozenset(
+    ("ANTIPHOLUS", "BISHOP", "CARDINAL", "COUNTESS", "DON", "Ghost", "Ghosts", "LADY", "RICHARD", "Varro's")
+)
 _STRANGE_SHARE = 0.01  # of characters outside the alphabet, which are left out; more of them are another language
 
 Texts = Mapping[tuple[str, str], NDArray[np.uint8]]  # by play and role, as positions in the alphabet
@@ -113,13 +118,15 @@ def _lines_of_tables(source: Path, tables: list[str]) -> Iterator[tuple[str, str
         rows = csv.DictReader(io.StringIO(contents[name].decode("utf-8", errors="replace")))
         if not {"Player", "Line"} <= set(rows.fieldnames or ()):
             raise InvalidInput(f"{source / name} has no columns Player and Line: give the plays as they are published.")
-        stem, speaker = PurePosixPath(name).stem, ""
-        for row in rows:
+        stem, speaker, half = PurePosixPath(name).stem, "", ""
+        for row, following in pairwise([*rows, {}]):
             if row["Player"]:
-                speaker = row["Player"]
+                speaker, half = f"{half} {row['Player']}".strip(), ""
             elif row.get("Chapter"):
                 speaker = ""  # what follows before the next name is no one's
-            if row["Line"] and speaker:
+            elif row["Line"] in _FIRST_HALVES and following.get("Player"):
+                half = row["Line"]
+            elif row["Line"] and speaker:
                 yield titles.get(stem, stem.replace("_", " ").title()), speaker, row["Line"]
 
 
