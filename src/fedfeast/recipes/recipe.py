@@ -92,8 +92,8 @@ class Recipe(Section):
         """Let what is no image go through nothing unless it is asked for; refuse what does not go together."""
         suited = suited_augmentation(self.augmentation, self.data.facts, self.data.name)
         object.__setattr__(self, "augmentation", suited)
-        refuse_unsuited_network(self)
-        refuse_unsuited_clients(self)
+        refuse_unsuited_network(self.data, self.network, self.variants)
+        refuse_unsuited_clients(self.data, self.population, self.evaluation)
         return self
 
     def settings(self) -> dict[str, Any]:
