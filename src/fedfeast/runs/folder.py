@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedfeast.errors import InvalidInput
-from fedfeast.evaluation import Curve
+from fedfeast.evaluation import Curve, Measured
 from fedfeast.locks import held_alone
 from fedfeast.machine import device_name, processor_name
 from fedfeast.recipes.recipe import Recipe, load_recipe
@@ -195,6 +195,16 @@ class RunFolder:
         table = curve.table()
         self._write_csv("curve.csv", list(table[0]), (row.values() for row in table))
         write_json(self.path / "summary.json", {**summary, **curve.facts(), "curve": curve.rows()})
+
+    def write_client_values(self, measured: Mapping[str, Measured]) -> None:
+        """Write what every network comes to on each client's test examples: a row per test set and client."""
+        names = [cost.name for cost in next(iter(measured.values())).costs]
+        rows = (
+            (test_set, client, *("" if np.isnan(value) else value for value in values))
+            for test_set, one in measured.items()
+            for client, values in zip(one.clients, one.client_values.T.tolist(), strict=True)
+        )
+        self._write_csv("test_clients.csv", ["test_set", "client", *names], rows)
 
     def summary(self) -> dict[str, Any]:
         """Return summary.json."""

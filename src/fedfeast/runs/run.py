@@ -14,15 +14,17 @@ from fedfeast.data.tasks import Metric, task_named
 from fedfeast.engines.devices import choose_engine, require_device
 from fedfeast.engines.ranks import LostRank, join_ranks
 from fedfeast.errors import InvalidInput
-from fedfeast.evaluation import ClientWins, Curve, count_client_wins
-from fedfeast.federation import require_accountant, spent_epsilon
+from fedfeast.evaluation import ClientWins, Curve, count_client_wins, measure_sets
+from fedfeast.federation import OperatingPoint, require_accountant, spent_epsilon
 from fedfeast.machine import usable_cores
 from fedfeast.networks.built import Builder
 from fedfeast.own_code import remember
 from fedfeast.planning.outline import outline
 from fedfeast.planning.plan import plan_traffic
+from fedfeast.population.natural import measure_correlation
 from fedfeast.recipes.building import build_privacy, builder_settings
 from fedfeast.recipes.recipe import Recipe, pairs_of, resolve_recipe
+from fedfeast.recipes.splitting import NaturalSplit
 from fedfeast.runs.assembly import Federation, assemble
 from fedfeast.runs.checkpoint import Best, TrainingState
 from fedfeast.runs.folder import RunFolder
@@ -110,8 +112,7 @@ class Run:
     @property
     def metric(self) -> Metric:
         """The metric by which the run's networks are judged."""
-        task = task_named(getattr(self.recipe.data.facts, "task", "classification"))
-        chosen = getattr(self.recipe.evaluation, "metric", None)
+        task, chosen = task_named(self.recipe.data.facts.task), self.recipe.evaluation.metric
         return task.metric if chosen is None else task.metric_named(chosen)
 
     @property
@@ -155,13 +156,19 @@ class Run:
         points = federation.method.operating_points()
         flat, total = best.flat.to(federation.device), 2 * len(points)
         done = iter(range(total))
-        curve, validation = (
-            evaluator.curve(federation.method, flat, points, lambda point: observer.on_evaluation(next(done), total))
-            for evaluator in (federation.test, federation.validation)
-        )
+
+        def tell(point: OperatingPoint) -> None:
+            observer.on_evaluation(next(done), total)
+
+        measured = measure_sets(federation.tests, federation.method, flat, points, tell)
+        validation = federation.validation.curve(federation.method, flat, points, tell)
         observer.on_evaluation(total, total)
-        numbers = self._numbers(state, best, curve)
-        self.folder.write_summary({**numbers, "validation_curve": validation.rows()}, curve)
+        curve = next(iter(measured.values())).curve
+        numbers = {**self._numbers(state, best, curve), "validation_curve": validation.rows()}
+        if federation.natural is not None:
+            numbers["test_sets"] = {name: one.summary() for name, one in measured.items()}
+            self.folder.write_client_values(measured)
+        self.folder.write_summary(numbers, curve)
         return curve
 
     def best(self) -> Best:
@@ -201,9 +208,16 @@ class Run:
                 "planned": plan_traffic(outline(self.recipe)),
             },
             "partition": federation.partition.report(),
+            **({} if federation.natural is None else _describe_clients(federation, federation.natural)),
             "training_seconds": round(sum(row["seconds"] for row in rows), 2),
             **_summarise_policy(self.recipe, rows, self.folder.released()),
         }
+
+
+def _describe_clients(federation: Federation, natural: NaturalSplit) -> dict[str, Any]:
+    """Return who the data's clients are, and how their budgets go with their data."""
+    measured = measure_correlation(federation.population.budgets_macs, natural.sizes)
+    return {"division": natural.division.report(), "budgets_and_data": measured}
 
 
 def train(
