@@ -15,8 +15,9 @@ from torch import Tensor
 
 from fedfeast.data import Augmentation, Examples, Mixing, count_steps, load_dataset
 from fedfeast.evaluation import Curve, CurvePoint, Evaluator
-from fedfeast.federation import Assignment, Client, Method, OperatingPoint, State
+from fedfeast.federation import Assignment, Client, Deployed, Method, OperatingPoint, State
 from fedfeast.methods import METHODS, Feast, FedAvg
+from fedfeast.networks.normalisation import Statistics
 from fedfeast.population import alpha_data_from_effective, partition_by_budget, zipf_population
 from fedfeast.randomness import named_generator
 from fedfeast.recipes import load_recipe
@@ -256,11 +257,16 @@ class Watched(Evaluator):
         points: Sequence[OperatingPoint],
         on_point: Callable[[OperatingPoint], None] = lambda point: None,
     ) -> Curve:
-        self.uses.append(self.name)
         accuracy = next(self.scripted, None)
         if accuracy is None:
             return super().curve(method, flat, points, on_point)
+        self.uses.append(self.name)
         return Curve(tuple(CurvePoint(point.name, point.macs, point.parameters, accuracy) for point in points))
+
+    def totals(self, deployed: Deployed, statistics: Statistics) -> Tensor:
+        if self.uses[-1:] != [self.name]:  # one use measures several points
+            self.uses.append(self.name)
+        return super().totals(deployed, statistics)
 
 
 def watched(evaluator: Evaluator, name: str, uses: list[str], scripted: Sequence[float] = ()) -> Watched:
@@ -274,7 +280,7 @@ def test_only_a_better_score_is_best_and_the_test_curve_is_of_the_best_weights(t
     run.federation = replace(
         plain,
         validation=watched(plain.validation, "validation", uses, (0.25, 0.75, 0.5, 0.75)),
-        test=watched(plain.test, "test", uses),
+        tests={"test": watched(plain.test, "test", uses)},
     )
     states = train_recorded(run)
     assert uses == ["validation"] * 4 + ["test", "validation"], "the test set is looked at once, when all is chosen"
