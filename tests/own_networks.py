@@ -25,7 +25,8 @@ class Cnn(nn.Module):
         features = F.relu(self.norm(self.stem(images)))
         for block in self.blocks:
             features = features + block(features)
-        return torch.as_tensor(self.head(self.dropout(features.mean(dim=(2, 3)))) * self.gain)
+        logits: Tensor = self.head(self.dropout(features.mean(dim=(2, 3)))) * self.gain
+        return logits
 
 
 @elastic(width=[2, 4], hidden=[3, 6], depth=[1, 2])

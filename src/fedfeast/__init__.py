@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from fedfeast.data import list_data as list_data
     from fedfeast.data import prepare_data as prepare_data
     from fedfeast.errors import InvalidInput as InvalidInput
+    from fedfeast.networks.built import check as check
+    from fedfeast.networks.built import elastic as elastic
     from fedfeast.own_code import trust as trust
     from fedfeast.planning import plan_recipe, search_recipe
     from fedfeast.presentation.pictures import draw_curves as draw_curves
@@ -49,7 +51,9 @@ _PUBLIC = {
     "Shelf": ("fedfeast.serving.bundle_cache", "BundleCache"),  # its name in the first release
     "StudyOptions": ("fedfeast.studies", "StudyOptions"),
     "StudyResult": ("fedfeast.studies", "StudyResult"),
+    "check": ("fedfeast.networks.built", "check"),
     "draw_curves": ("fedfeast.presentation.pictures", "draw_curves"),
+    "elastic": ("fedfeast.networks.built", "elastic"),
     "evaluate": ("fedfeast.runs", "evaluate"),
     "export": ("fedfeast.serving.exporting", "export"),
     "export_ladder": ("fedfeast.serving.ladder", "export_ladder"),

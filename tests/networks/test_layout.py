@@ -43,3 +43,14 @@ def test_a_slice_larger_than_its_tensor_is_a_bug() -> None:
     layout = Layout.of(SHAPES)
     with pytest.raises(AssertionError):
         layout.views(torch.zeros(layout.size), {"norm": (6,)})
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (3, 4), (3, 4, 5), (3, 4, 5, 2), (2, 3, 2, 2, 3)], ids=len)
+def test_tensors_of_any_rank(shape: tuple[int, ...]) -> None:
+    layout = Layout.of({"before": (5,), "tensor": shape}, alignment=8)
+    flat, values = torch.zeros(layout.size), torch.randn(shape)
+    layout.views(flat)["tensor"].copy_(values)
+    assert torch.equal(layout.views(flat)["tensor"], values)
+    part = tuple(max(1, size - 1) for size in shape)
+    assert torch.equal(layout.views(flat, {"tensor": part})["tensor"], values[tuple(slice(size) for size in part)])
+    assert int(flat.count_nonzero()) == values.numel()

@@ -66,3 +66,18 @@ def test_vectors_that_start_anywhere_are_normalised_with() -> None:
     scale, shift = flat[1:27], flat[27:]
     normalised = by_batch("n", inputs, scale, shift)
     torch.testing.assert_close(normalised, by_batch("n", inputs, scale.clone(), shift.clone()))
+
+
+@pytest.mark.parametrize("shape", [(6, 3), (6, 3, 5), (6, 3, 2, 2, 2)], ids=len)
+def test_features_of_any_rank_with_an_epsilon_of_their_own(shape: tuple[int, ...]) -> None:
+    inputs = torch.from_numpy(named_generator(0, "features").normal(2, 3, shape))
+    axes = (0, *range(2, len(shape)))
+    variance, mean = torch.var_mean(inputs, dim=axes, correction=0)
+    broadcast = (1, 3, *(1 for _ in shape[2:]))
+    expected = (inputs - mean.view(broadcast)) / (variance.view(broadcast) + 0.1).sqrt()
+    recording = RecordingByBatch()
+    for layers in (by_batch, recording):
+        torch.testing.assert_close(layers("n", inputs, None, None, epsilon=0.1), expected)
+    recorded = recording.statistics(torch.float64)["n"]
+    torch.testing.assert_close(recorded, (mean, variance))
+    torch.testing.assert_close(ByStatistics({"n": recorded})("n", inputs, None, None, epsilon=0.1), expected)

@@ -25,7 +25,7 @@ def kept_features(draw: Tensor, name: str, features: Tensor, share: float) -> Te
 
 
 def _bits(draw: Tensor, name: str, shape: torch.Size, device: torch.device) -> Tensor:
-    """Return an even int16 for every position, counted in row-major order."""
+    """Return an int16, each with the same chance, for every position, counted in row-major order."""
     size = prod(shape)
     key = _mixed(draw ^ _name_key(name))
     words = _mixed(torch.arange(-(-size // 4), device=device).mul_(GOLDEN).add_(key))

@@ -8,7 +8,7 @@ from fedfeast.errors import InvalidInput
 from fedfeast.networks.built import BuiltNetwork, Member
 from fedfeast.variants.cache import Variant, VariantCache
 
-MOST_CANDIDATES = 256  # members that are looked at; of a larger family so many are drawn
+MOST_CANDIDATES = 64  # members that are looked at, some tens of milliseconds each; of more so many are drawn
 MOST_DRAWS = 20 * MOST_CANDIDATES
 
 Score = Callable[[Member], float]

@@ -107,7 +107,8 @@ class Tied(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         features = self.body(self.embedding(tokens) + self.position)
         hidden = self.up(features).relu() + self.table
-        return torch.as_tensor(self.head(features + self.scale * self.down(hidden)))
+        logits: Tensor = self.head(features + self.scale * self.down(hidden))
+        return logits
 
 
 @elastic(width=[2, 5], frozen=["body.*"])

@@ -12,6 +12,7 @@ from types import FunctionType
 from typing import Any
 
 from torch import nn
+from torch.nn.parameter import UninitializedParameter
 
 from fedfeast.errors import InvalidInput
 from fedfeast.networks.built.member import Member, Number
@@ -130,6 +131,9 @@ class Builder:
             raise InvalidInput(
                 f"builder {self.name} returned {type(module).__name__} for {member}: return a torch.nn.Module."
             )
+        lazy = next((name for name, one in module.named_parameters() if isinstance(one, UninitializedParameter)), None)
+        if lazy is not None:
+            raise InvalidInput(f"builder {self.name}: {lazy} belongs to a lazy module: give the module its sizes.")
         return module
 
     @cached_property
@@ -146,7 +150,7 @@ def elastic(
 
     def decorate(function: Callable[..., nn.Module]) -> Builder:
         listed = {name: tuple(values) for name, values in choices.items()}
-        return Builder(function, listed, patterns, sha256=_source_hash(function))
+        return Builder(function, listed, patterns, sha256=source_hash(function))
 
     return decorate
 
@@ -163,7 +167,7 @@ def _require_rising(builder: str, name: str, values: tuple[Number, ...]) -> None
         raise InvalidInput(f"{place} is not in rising order: list each value once, the least first.")
 
 
-def _source_hash(function: Callable[..., nn.Module]) -> str:
+def source_hash(function: Callable[..., nn.Module]) -> str:
     """Return the SHA-256 of the file that the function stands in, or of its code where it stands in none."""
     try:
         file = getsourcefile(function)

@@ -13,7 +13,7 @@ from torch import Tensor
 from fedfeast.errors import InvalidInput
 from fedfeast.networks.built.builder import Builder
 from fedfeast.networks.built.construction import FIXED_SEED, Tensors, construct, construct_empty
-from fedfeast.networks.built.cost import Cost, count_cost
+from fedfeast.networks.built.cost import Cost, Specimen, count_cost, find_unused
 from fedfeast.networks.built.member import Member, Number
 from fedfeast.networks.built.nesting import find_misfit, refuse_wrong_nesting
 from fedfeast.networks.built.skeleton import Skeleton
@@ -75,13 +75,7 @@ class BuiltNetwork:
 
     def envelope(self, architectures: Sequence[Member]) -> Member:
         """Return the member with the greatest value of every choice among these."""
-        envelope = Member.of({name: max(one.values[name] for one in architectures) for name in self.builder.choices})
-        holds = self.shapes(envelope)
-        for one in architectures:
-            misfit = find_misfit(self.shapes(one), holds)
-            if misfit is not None:
-                raise InvalidInput(f"builder {self.builder.name}, {one} inside {envelope}: {misfit}; let sizes rise.")
-        return envelope
+        return _envelope(self, tuple(architectures))
 
     def columns(self, architecture: Member) -> dict[str, str]:
         """Return a column for every choice."""
@@ -130,6 +124,10 @@ class BuiltNetwork:
         """Return the member's module, which passes lend their weights to."""
         return self._skeletons(architecture, dtype, device)
 
+    def fresh_skeleton(self, architecture: Member, dtype: torch.dtype, device: torch.device) -> Skeleton:
+        """Return a skeleton of its own, for those who change it."""
+        return self._make_skeleton(architecture, dtype, device)
+
     @cached_property
     def _skeletons(self) -> Callable[[Member, torch.dtype, torch.device], Skeleton]:
         return lru_cache(maxsize=MOST_SKELETONS)(self._make_skeleton)
@@ -164,12 +162,28 @@ def _tensors(network: BuiltNetwork, member: Member) -> Tensors:
 
 
 @lru_cache(maxsize=4096)
+def _envelope(network: BuiltNetwork, members: tuple[Member, ...]) -> Member:
+    """Return the member of the greatest values, which must hold all of these."""
+    builder = network.builder
+    envelope = Member.of({name: max(one.values[name] for one in members) for name in builder.choices})
+    holds = network.shapes(envelope)
+    for one in members:
+        misfit = find_misfit(network.shapes(one), holds)
+        if misfit is not None:
+            raise InvalidInput(f"builder {builder.name}, {one} inside {envelope}: {misfit}; let sizes rise.")
+    return envelope
+
+
+@lru_cache(maxsize=4096)
 def _cost(network: BuiltNetwork, member: Member) -> Cost:
     network.validate(member)
+    return count_cost(_specimen(network, member))
+
+
+def _specimen(network: BuiltNetwork, member: Member) -> Specimen:
     builder, known = network.builder, network.known
-    empty = construct_empty(builder, member, known)
-    return count_cost(
-        empty,
+    return Specimen(
+        construct_empty(builder, member, known),
         lambda: construct(builder, member, known, FIXED_SEED),
         builder.frozen,
         network.input_shape,
@@ -183,9 +197,9 @@ def _examine(network: BuiltNetwork) -> None:
     builder, known = network.builder, network.known
     refuse_wrong_nesting(builder, lambda member: construct_empty(builder, member, known))
     for member in (network.smallest, network.largest):
-        cost = _cost(network, member)
-        if cost.unused:
+        unused = find_unused(_specimen(network, member))
+        if unused:
             raise InvalidInput(
-                f"builder {builder.name}, {member}: the output does not depend on {cost.unused[0]}: use it in forward, "
-                f"take it out, or freeze it with elastic(frozen=[{cost.unused[0]!r}])."
+                f"builder {builder.name}, {member}: the output does not depend on {unused[0]}: use it in forward, "
+                f"take it out, or freeze it with elastic(frozen=[{unused[0]!r}])."
             )

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parameter import UninitializedParameter
 
 from fedfeast.errors import InvalidInput
 from fedfeast.networks.built.builder import Builder
@@ -30,8 +29,6 @@ class Tensors:
         learning: dict[str, tuple[int, ...]] = {}
         frozen: dict[str, tuple[int, ...]] = {}
         for name, parameter in module.named_parameters():
-            if isinstance(parameter, UninitializedParameter):
-                raise InvalidInput(f"parameter {name} belongs to a lazy module: give the module its sizes.")
             is_frozen = not parameter.requires_grad or any(fnmatchcase(name, pattern) for pattern in patterns)
             (frozen if is_frozen else learning)[name] = tuple(parameter.shape)
         return cls(learning, frozen)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from fedfeast.networks.built.skeleton import Skeleton
 from fedfeast.networks.layers import EPSILON, Layers
 
 Shape = tuple[int, ...]
+Measured = TypeVar("Measured")
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,6 @@ class Cost:
     convolution_macs: int
     draws: bool  # whether training passes drop something
     output_shape: Shape  # (examples, ...)
-    unused: tuple[str, ...]  # learning tensors that the output does not depend on
 
 
 class FreeNorms(Layers):
@@ -40,16 +41,35 @@ class FreeNorms(Layers):
         return features * scale.view(shape) + shift.view(shape)
 
 
-def count_cost(
-    empty: nn.Module, real: Callable[[], nn.Module], patterns: tuple[str, ...], input_shape: Shape, dtype: torch.dtype
-) -> Cost:
-    """Count in the module without memory, or in the real one where a forward pass needs values."""
+@dataclass(frozen=True, eq=False)
+class Specimen:
+    """A member to be measured: without memory, and a real one where a forward pass needs values."""
+
+    empty: nn.Module
+    real: Callable[[], nn.Module]
+    patterns: tuple[str, ...]  # of frozen parameters
+    input_shape: Shape
+    input_dtype: torch.dtype
+
+
+def count_cost(specimen: Specimen) -> Cost:
+    """Count one inference."""
+    return _measured(specimen, _count)
+
+
+def find_unused(specimen: Specimen) -> tuple[str, ...]:
+    """Return the learning tensors that the output does not depend on."""
+    return _measured(specimen, _unused)
+
+
+def _measured(specimen: Specimen, measure: Callable[["_Pass"], Measured]) -> Measured:
+    shape, dtype, input_shape = (1, *specimen.input_shape), specimen.input_dtype, specimen.input_shape
     try:
-        return _count(empty, patterns, torch.zeros((1, *input_shape), dtype=dtype, device="meta"))
+        return measure(_Pass(specimen.empty, specimen.patterns, torch.zeros(shape, dtype=dtype, device="meta")))
     except Exception:  # whatever a user's code does with values that are not there
-        module = real()
+        module = specimen.real()
     try:
-        return _count(module, patterns, torch.zeros((1, *input_shape), dtype=dtype))
+        return measure(_Pass(module, specimen.patterns, torch.zeros(shape, dtype=dtype)))
     except InvalidInput:
         raise
     except Exception as error:  # whatever a user's own code may raise
@@ -59,23 +79,40 @@ def count_cost(
         ) from error
 
 
-def _count(module: nn.Module, patterns: tuple[str, ...], example: Tensor) -> Cost:
-    tensors, held = Tensors.of(module, patterns), dict(module.named_parameters())
-    weights = {name: held[name].detach().to(example.device).requires_grad_() for name in tensors.learning}
-    frozen = {name: held[name].detach() for name in tensors.frozen}
-    skeleton = Skeleton(module, tensors, frozen, torch.float32, example.device)
-    # Gradients on, and attention as plain products: fused kernels are counted on some devices and not on others.
+class _Pass:
+    """One example through a module."""
+
+    def __init__(self, module: nn.Module, patterns: tuple[str, ...], example: Tensor) -> None:
+        tensors, held = Tensors.of(module, patterns), dict(module.named_parameters())
+        self.weights = {name: held[name].detach().to(example.device).requires_grad_() for name in tensors.learning}
+        frozen = {name: held[name].detach() for name in tensors.frozen}
+        self.skeleton = Skeleton(module, tensors, frozen, torch.float32, example.device)
+        self._example = example
+
+    def output(self) -> Tensor:
+        """Return (1, ...)."""
+        with torch.enable_grad():
+            output = self.skeleton(self.weights, self._example, FreeNorms())
+        if output.ndim < 1 or output.shape[0] != 1:
+            raise InvalidInput(
+                f"the network made an output of shape {list(output.shape)} of one example: let its first axis be the "
+                "batch."
+            )
+        if not output.requires_grad:
+            raise InvalidInput("the network's output depends on none of its parameters: use them in forward.")
+        return output
+
+
+def _count(one: _Pass) -> Cost:
     counter = FlopCounterMode(display=False)
-    with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), counter:
-        output = skeleton(weights, example, FreeNorms())
-    if output.ndim < 1 or output.shape[0] != 1:
-        raise InvalidInput(
-            f"the network made an output of shape {list(output.shape)} of one example: let its first axis be the batch."
-        )
-    if not output.requires_grad:
-        raise InvalidInput("the network's output depends on none of its parameters: use them in forward.")
-    gradients = torch.autograd.grad(output.sum(), list(weights.values()), allow_unused=True)
-    unused = tuple(name for name, gradient in zip(weights, gradients, strict=True) if gradient is None)
+    # Gradients on, and attention as plain products: fused kernels are counted on some devices and not on others.
+    with sdpa_kernel(SDPBackend.MATH), counter:
+        output = one.output()
     flops = counter.get_flop_counts()["Global"]
     convolutions = flops.get(torch.ops.aten.convolution, 0)
-    return Cost(sum(flops.values()) // 2, convolutions // 2, skeleton.draws, tuple(output.shape), unused)
+    return Cost(sum(flops.values()) // 2, convolutions // 2, one.skeleton.draws, tuple(output.shape))
+
+
+def _unused(one: _Pass) -> tuple[str, ...]:
+    gradients = torch.autograd.grad(one.output().sum(), list(one.weights.values()), allow_unused=True)
+    return tuple(name for name, gradient in zip(one.weights, gradients, strict=True) if gradient is None)

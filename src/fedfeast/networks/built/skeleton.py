@@ -46,6 +46,9 @@ class Skeleton:
             for own_name, buffer in buffers.items():
                 buffers[own_name] = None if buffer is None else _moved(buffer, dtype, device)
         self._kept = [(owned, own_name, owned[own_name]) for owned, own_name, _ in self._places]
+        # A processor convolves plain layouts faster than a flat vector's channels-last ones, a GPU does not.
+        is_cpu = torch.device(device).type == "cpu"
+        self._repacked = {name for name, shape in tensors.learning.items() if len(shape) == 4 and is_cpu}
         self._recurrent = [one for one in self.module.modules() if isinstance(one, nn.RNNBase)]
 
     @property
@@ -62,7 +65,8 @@ class Skeleton:
                 self.module.train(layers.training)
             self._current.layers = layers
             for owned, own_name, name in self._places:
-                owned[own_name] = weights[name]
+                lent = weights[name]
+                owned[own_name] = lent.reshape(-1).view(lent.shape) if name in self._repacked else lent
             self._refresh_recurrent()
             try:
                 output = self.module(inputs)

@@ -1,0 +1,143 @@
+"""Every family that would nest silently wrong is refused, with the tensor and the fix."""
+
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedfeast.errors import InvalidInput
+from fedfeast.networks.built import BuiltNetwork, elastic
+
+RISING = count(3)
+
+
+class Wrapped(nn.Module):
+    """A layer between two fixed ones; recurrent layers and attention return tuples."""
+
+    def __init__(self, layer: nn.Module, before: nn.Module, after: nn.Module, attends: bool = False) -> None:
+        super().__init__()
+        self.layer, self.before, self.after, self.attends = layer, before, after, attends
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        features = self.before(inputs)
+        out = self.layer(features, features, features) if self.attends else self.layer(features)
+        logits: Tensor = self.after(out[0] if isinstance(out, tuple) else out)
+        return logits
+
+
+def attention(size: int) -> nn.Module:
+    return Wrapped(nn.MultiheadAttention(size, 2, batch_first=True), nn.Linear(4, size), nn.Linear(size, 3), True)
+
+
+def recurrent(kind: type[nn.LSTM] | type[nn.GRU] | type[nn.RNN]) -> Callable[[int], nn.Module]:
+    def function(size: int) -> nn.Module:
+        return Wrapped(kind(4, size, batch_first=True), nn.Identity(), nn.Linear(size, 3))
+
+    return function
+
+
+def groups(size: int) -> nn.Module:
+    return Wrapped(nn.Conv1d(8, 8, 1, groups=size), nn.Linear(4, 4), nn.Linear(4, 3))
+
+
+def heads(size: int) -> nn.Module:
+    return Wrapped(nn.MultiheadAttention(4, size, batch_first=True), nn.Identity(), nn.Linear(4, 3), True)
+
+
+def shrinking(size: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 12 - size), nn.Linear(12 - size, 3))
+
+
+def renamed(size: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 5), *(nn.Identity() for _ in range(size)), nn.Linear(5, 3))
+
+
+def other_rank(size: int) -> nn.Module:
+    layer = nn.Linear(4, 3)
+    layer.weight = nn.Parameter(torch.zeros(3, 4) if size == 2 else torch.zeros(1, 3, 4))
+    return layer
+
+
+def drifting(size: int) -> nn.Module:
+    width = next(RISING)
+    return nn.Sequential(nn.Linear(4, width), nn.Linear(width, 3))
+
+
+def idle(size: int) -> nn.Module:
+    module = nn.Sequential(nn.Linear(4, size), nn.Linear(size, 3))
+    module.register_parameter("idle", nn.Parameter(torch.zeros(size)))
+    return module
+
+
+def two_outputs(size: int) -> nn.Module:
+    return nn.LSTM(4, 3, num_layers=size, batch_first=True)
+
+
+def lazy(size: int) -> nn.Module:
+    return nn.LazyLinear(size)
+
+
+def alpha_dropout(size: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(4, size), nn.AlphaDropout(0.1), nn.Linear(size, 3))
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (attention, r"layer is nn.MultiheadAttention of a changing size, .*separate q, k and v"),
+        (recurrent(nn.LSTM), "layer is nn.LSTM of a changing size.*one nn.Linear per gate"),
+        (recurrent(nn.GRU), "layer is nn.GRU of a changing size"),
+        (recurrent(nn.RNN), "layer is nn.RNN of a changing size"),
+        (groups, "convolution layer has 2 groups of 4 channels in one and 4 of 2 in the other"),
+        (heads, "size=2 and size=4 have the same parameters.*keep the width of a head"),
+        (shrinking, r"0.weight is \[10, 4\] in the smaller one and \[8, 4\] in the larger one \(axis 0\)"),
+        (renamed, r"3.weight \[3, 5\] is missing in the larger one"),
+        (other_rank, "weight has 2 axes in the smaller one and 3 in the larger one"),
+        (drifting, "is not deterministic: called twice"),
+        (idle, "does not depend on idle: use it in forward"),
+        (two_outputs, "forward returned tuple: return one tensor"),
+        (lazy, "lazy module"),
+        (alpha_dropout, "module 1 is nn.AlphaDropout.*use nn.Dropout"),
+    ],
+)
+def test_it_is_refused(function: Callable[[int], nn.Module], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        BuiltNetwork(elastic(size=[2, 4])(function), {}, (8, 4))
+
+
+def test_an_example_that_does_not_fit_is_refused() -> None:
+    builder = elastic(size=[2, 4])(lambda size: nn.Sequential(nn.Linear(4, size), nn.Linear(size, 3)))
+    with pytest.raises(InvalidInput, match=r"example of shape \[5\] does not fit the network"):
+        BuiltNetwork(builder, {}, (5,))
+
+
+@pytest.mark.parametrize(
+    ("frozen", "message"), [(["body.*"], "frozen='body.\\*' matches no parameter"), (["*"], "no parameter that learns")]
+)
+def test_frozen_patterns_must_fit(frozen: list[str], message: str) -> None:
+    builder = elastic(size=[2, 4], frozen=frozen)(lambda size: nn.Sequential(nn.Linear(4, size), nn.Linear(size, 3)))
+    with pytest.raises(InvalidInput, match=message):
+        BuiltNetwork(builder, {}, (4,))
+
+
+def test_a_frozen_parameter_is_the_same_in_all_members() -> None:
+    builder = elastic(size=[2, 4], frozen="0.weight")(
+        lambda size: nn.Sequential(nn.Linear(4, size), nn.Linear(size, 3))
+    )
+    with pytest.raises(InvalidInput, match=r"the frozen parameter 0.weight is \[2, 4\] in one and \[4, 4\]"):
+        BuiltNetwork(builder, {}, (4,))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda size: nn.Sequential(nn.Conv1d(3, size, 1), nn.Conv1d(size, size, 3, groups=size)),
+        lambda size: nn.Sequential(nn.Conv1d(3, 4 * size, 1), nn.Conv1d(4 * size, 4 * size, 3, groups=size)),
+    ],
+    ids=["depthwise", "groups of one size"],
+)
+def test_groups_that_keep_their_channels_nest(function: Callable[[int], nn.Module]) -> None:
+    network = BuiltNetwork(elastic(size=[2, 4])(function), {}, (3, 5))
+    assert network.macs(network.smallest) < network.macs(network.largest)
