@@ -89,7 +89,7 @@ def test_published_values_stand_at_the_papers_anchors_alone(make_up: Callable[..
 def test_a_line_is_a_mean_over_seeds_at_measured_points(results: Results) -> None:
     line = results.line("feast")
     assert [point.macs for point in line.points] == [100_000, 200_000, 300_000]
-    assert line.points[0].accuracy == pytest.approx(55)
+    assert line.points[0].value == pytest.approx(55)
     assert line.points[0].spread == pytest.approx(50**0.5)
     assert line.label == "FEAST"
     assert line.colour != results.line("fedavg").colour
