@@ -3,6 +3,7 @@ import io
 from rich.console import Console
 
 from fedfeast.app.progress import CountedProgress, LiveProgress, ShareProgress, StudyProgress
+from fedfeast.data.tasks import task_named
 
 ROW = {"round": 3, "losses": {"teacher": 1.25, "student": 2.5}, "validation_score": 0.5}
 
@@ -72,3 +73,11 @@ def test_shares_of_work_are_for_terminals_alone() -> None:
         assert ("decoding [a]" in stream.getvalue()) is terminal
         assert ("75 %" in stream.getvalue()) is terminal
         assert ("checking" in stream.getvalue()) is terminal
+
+
+def test_other_metrics_than_the_accuracy_are_named() -> None:
+    stream = io.StringIO()
+    with LiveProgress(Console(file=stream, width=120), task_named("next-token").metric) as progress:
+        progress.on_start(2, 3, [])
+        progress.on_round({"round": 3, "losses": {"teacher": 1.25}, "validation_score": 2.34567})
+    assert "round 3/3  loss teacher 1.250  validation bits per symbol 2.346" in stream.getvalue()

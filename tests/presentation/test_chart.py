@@ -4,6 +4,7 @@ from typing import get_args
 
 import pytest
 
+from fedfeast.data import tasks
 from fedfeast.presentation.assets import read_asset
 from fedfeast.presentation.chart import (
     ACCURACY,
@@ -20,6 +21,7 @@ from fedfeast.presentation.chart import (
     Series,
     macs_axis,
     mark_of,
+    metric_axis,
     published_series,
 )
 from fedfeast.presentation.pictures import MARKERS
@@ -110,3 +112,9 @@ def test_both_renderers_know_every_mark() -> None:
 def test_the_papers_points_are_open_diamonds() -> None:
     series = published_series("the paper's", [(25e6, 64.89)], "ink")
     assert (series.mark, series.line, series.points[0].y) == ("diamond", False, 64.89)
+
+
+def test_the_axis_of_a_metric_says_its_unit_and_direction() -> None:
+    assert metric_axis(tasks.ACCURACY) == ACCURACY == Axis("test accuracy (%)", "percent", span=10, ceiling=100.5)
+    assert metric_axis(tasks.METRICS["r2"]) == Axis("test variance explained")
+    assert metric_axis(tasks.METRICS["bits"], "validation") == Axis("validation (less is better)")

@@ -1,11 +1,14 @@
 import re
+from collections.abc import Callable
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
 import fedfeast
 from fedfeast.errors import InvalidInput
 from fedfeast.presentation.report import write_report
+from fedfeast.runs.folder import RunFolder
 
 SHORT = {"training.rounds": 2, "training.clients_per_round": 3, "evaluation.every_rounds": 1}
 # Sixty thousand examples: many clients and one served network keep the run short.
@@ -69,3 +72,23 @@ def test_a_run_without_a_finished_round_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="no finished round yet"):
         write_report([run], tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
+
+
+def test_a_run_over_text_with_two_test_sets(
+    runs: dict[str, fedfeast.Run], make_up_text_run: Callable[..., fedfeast.Run], tmp_path: Path
+) -> None:
+    copied = copytree(runs["fedavg"].folder.path, tmp_path / "text")
+    run = make_up_text_run("text", sets=2, trained=RunFolder.open(copied))
+    page = write_report([run], tmp_path / "report.html")[0].read_text()
+    for part in (
+        "elastic network: bits per symbol at every cost",
+        "Bits per symbol and cost",
+        "Test bits per symbol (less is better) of every operating point",
+        "Bands are standard errors over clients.",
+        "bits per symbol, set 0",
+        "bits per symbol, set 1",
+        "3 \N{PLUS-MINUS SIGN} 0.1",
+        "<b>4</b><span>population score</span>",
+    ):
+        assert part in page
+    assert "ccurac" not in page.split("<main>")[1].split("<h3>Recipe")[0]

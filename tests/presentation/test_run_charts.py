@@ -3,6 +3,7 @@ from collections.abc import Callable
 
 import pytest
 
+from fedfeast.data.tasks import task_named
 from fedfeast.planning.searching import search_recipe
 from fedfeast.presentation.budget_histogram import BINS, budget_histogram
 from fedfeast.presentation.chart import DASHED, Point
@@ -111,3 +112,44 @@ def test_long_lines_are_thinned() -> None:
     assert len(kept) <= MOST_POINTS + 1
     assert (kept[0], kept[-1]) == (points[0], points[-1])
     assert thin(points[:50]) == tuple(points[:50])
+
+
+def test_a_curve_of_bits_says_that_less_is_better(make_up_text_run: MakeUpRun) -> None:
+    run = make_up_text_run("one")
+    curve, _ = curve_charts([run])
+    assert (curve.y.label, curve.y.format) == ("test bits per symbol (less is better)", "number")
+    (series,) = curve.series
+    assert series.label == "one, feast: population score 3.667", "(2 + 6 + 3) / 3: nothing fits the client b"
+    assert [(point.y, point.spread) for point in series.points] == [(3.0, 0.1), (2.0, 0.1)]
+    assert series.banded
+    _, score = history_charts([run])
+    assert score.y.label == "validation score, bits per symbol (less is better)"
+    assert score.series[0].points == (Point(2, 0.4),)
+
+
+def test_every_test_set_has_a_line(make_up_text_run: MakeUpRun) -> None:
+    curve, _ = curve_charts([make_up_text_run("one", sets=2), make_up_text_run("two")])
+    scores = [series.label for series in curve.series]
+    assert scores == [
+        "one, feast, set 0: population score 3.667",
+        "one, feast, set 1: population score 4.333",
+        "two, feast: population score 3.667",
+    ]
+    assert len({(series.colour, series.mark) for series in curve.series}) == 3
+    assert [point.y for point in curve.series[1].points] == [4.0, 3.0]
+
+
+def test_scores_of_other_metrics_have_axes_of_their_own(make_up_run: MakeUpRun, make_up_text_run: MakeUpRun) -> None:
+    _, accuracy, bits = history_charts([make_up_run("one"), make_up_text_run("two")])
+    assert accuracy.y.label == "validation score (%)"
+    assert [len(chart.series) for chart in (accuracy, bits)] == [1, 1]
+
+
+def test_the_best_of_a_latency_chart_may_be_the_least() -> None:
+    values, times = [3.0, 3.5, 2.0, 2.5], [1.0, 2.0, 3.0, 3.0]
+    points = [{"name": str(bits), "median_ms": ms, "value": bits} for bits, ms in zip(values, times, strict=True)]
+    facts = task_named("next-token").metric.facts()
+    (chart,) = latency_charts({"points": points, "device": "a phone", "threads": 2, "metric": facts})
+    assert [point.y for point in chart.series[1].points] == [3.0, 2.0]
+    assert chart.series[1].label == "better than all faster ones"
+    assert chart.y.label == "test bits per symbol (less is better)"

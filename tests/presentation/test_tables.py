@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from rich.console import Console, RenderableType
 
+from fedfeast.data.tasks import task_named
 from fedfeast.presentation.tables import (
     describe_data,
     describe_run,
@@ -74,6 +75,45 @@ def test_what_is_the_same_for_all_is_not_dwelt_upon() -> None:
     assert "client wins" not in text
 
 
+FIGURES = {"bits": 2.5, "accuracy": 0.4, "perplexity": 5.657}
+TEXT: dict[str, Any] = {
+    **SUMMARY,
+    "population_score": 3.125,
+    "metric": task_named("next-token").metric.facts(),
+    "unserved_value": 6.25,
+    "curve": [
+        {"name": "1k", "macs": 1000, "parameters": 1, "accuracy": 0.4, "value": 2.5, "figures": FIGURES},
+        {"name": "2k", "macs": 2000, "parameters": 2, "accuracy": 0.4, "value": 2.5, "figures": FIGURES},
+    ],
+}
+
+
+def test_a_run_over_text_shows_bits_and_all_its_figures() -> None:
+    lines = lines_of(*describe_run(TEXT, np.array([500, 1500])))
+    assert cells_of(lines[2]) == [
+        "variant", "MACs", "parameters", "test bits per symbol", "accuracy", "perplexity", "clients served"
+    ]  # fmt: skip
+    assert cells_of(lines[4]) == ["1", "1k", "1", "2.5", "40.00 %", "5.657", "1"]
+    text = "\n".join(lines)
+    assert "population score   3.125 (4 clients" in text
+    assert "75.0 %; the others count as 6.25 in the score" in text
+
+
+def test_every_test_set_has_a_column_with_its_error_over_clients() -> None:
+    def rows(bits: float) -> list[dict[str, Any]]:
+        return [{**row, "value": bits, "standard_error": 0.0312} for row in TEXT["curve"]]
+
+    sets = {name: {"clients": 7, "curve": rows(bits)} for name, bits in (("held out", 2.75), ("known", 2.5))}
+    lines = lines_of(*describe_run({**TEXT, "test_sets": sets}, np.array([500, 1500])))
+    text = "".join(lines[:4])
+    assert "held out" in text
+    assert "known" in text
+    row = next(line for line in lines if "2.75" in line)
+    assert cells_of(row)[3:5] == ["2.75 \N{PLUS-MINUS SIGN} 0.031", "2.5 \N{PLUS-MINUS SIGN} 0.031"]
+    alone = {"held out": sets["held out"]}
+    assert "held out" not in "".join(lines_of(*describe_run({**TEXT, "test_sets": alone}, np.ones(2))))
+
+
 @pytest.mark.parametrize("key", ["adversary_share", "hostile_share"])
 def test_lying_clients_are_told_of_in_new_and_old_summaries(key: str) -> None:
     refused = {"count": 3, "by_client": {"a": 2, "b": 1}}
@@ -99,6 +139,14 @@ def test_latency() -> None:
     lines = lines_of(latency_table({"device": "a phone", "threads": 2, "points": [point]}))
     assert lines[0].strip() == "one image on a phone, 2 threads"
     assert cells_of(lines[4]) == ["1k", "12,345", "50.00 %", "1.23 ms", "0.5 ms"]
+
+
+def test_latency_of_a_network_over_text() -> None:
+    point = {"name": "1k", "parameters": 5, "accuracy": 0.5, "value": 2.5, "median_ms": 1.0, "fastest_ms": 0.5}
+    facts = task_named("next-token").metric.facts()
+    lines = lines_of(latency_table({"device": "a phone", "threads": 2, "metric": facts, "points": [point]}))
+    assert cells_of(lines[2])[2] == "test bits per symbol"
+    assert cells_of(lines[4])[2] == "2.5"
 
 
 def test_data_sets_and_what_they_need() -> None:

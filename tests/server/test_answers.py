@@ -14,6 +14,8 @@ def test_a_finished_run(trained: Path) -> None:
     assert told.validation_score is not None
     assert (told.clients, told.served_share) == (40, 1.0)
     assert told.remaining_seconds is None
+    facts = {"name": "accuracy", "label": "accuracy", "more_is_better": True, "unit": "%"}
+    assert told.metric.model_dump() == facts
 
 
 def test_a_run_that_has_not_begun(tmp_path: Path) -> None:

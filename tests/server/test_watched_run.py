@@ -16,6 +16,7 @@ def test_a_finished_run(trained: Path) -> None:
     assert len(seen.rows) == 14
     assert seen.summary is not None
     assert [one["test_accuracy"] for one in seen.variants] == [one["accuracy"] for one in seen.summary["curve"]]
+    assert [one["test_value"] for one in seen.variants] == [one["value"] for one in seen.summary["curve"]]
     assert sum(one["clients"] for one in seen.variants) == 40
     variant = seen.variants[0]["id"]
     assert run.offer_of(variant) is seen.offer

@@ -48,6 +48,8 @@ def test_every_point_of_a_run(extractor: Extractor) -> None:
     assert tuple(seen) == extractor.points
     assert [row["macs"] for row in measured["points"]] == [point.macs for point in extractor.points]
     assert [row["accuracy"] for row in measured["points"]] == [one.accuracy for one in extractor.run.curve.points]
+    assert [row["value"] for row in measured["points"]] == [one.value for one in extractor.run.curve.points]
+    assert measured["metric"]["name"] == "accuracy"
     assert all(row["median_ms"] > 0 for row in measured["points"])
     assert (measured["threads"], measured["repeats"]) == (1, 3)
 

@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from dataclasses import asdict
 
 import pytest
 
@@ -71,7 +70,7 @@ def test_no_two_methods_of_a_study_look_alike(make_up: MakeUp) -> None:
 
 
 def test_the_numbers_for_programs_keep_their_names() -> None:
-    tree = asdict(plot(line("FEAST", 0)))
-    assert list(tree) == ["name", "title", "caption", "lines", "shared_from_macs", "anchors_macs", "graded"]
+    tree = plot(line("FEAST", 0)).to_tree()
+    assert list(tree) == ["name", "title", "caption", "lines", "shared_from_macs", "anchors_macs", "graded", "metric"]
     assert list(tree["lines"][0]) == ["label", "points", "colour", "dashed", "published"]
     assert tree["lines"][0]["points"][0] == {"macs": 25e6, "accuracy": 60.0, "spread": None}

@@ -1,11 +1,13 @@
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from fedfeast.data.tasks import task_named
 from fedfeast.evaluation import Curve, CurvePoint
 from fedfeast.recipes import load_recipe
-from fedfeast.studies.arms import method_arm
+from fedfeast.studies.arms import Arm, method_arm
 from fedfeast.studies.catalogue.baselines import POPULATION
 from fedfeast.studies.catalogue.rules import TRAINING_RULES
 from fedfeast.studies.results import Outcome, Results, extreme, published_of
@@ -89,7 +91,7 @@ def test_published_values_stand_at_the_papers_anchors_alone(make_up: Callable[..
 def test_a_line_is_a_mean_over_seeds_at_measured_points(results: Results) -> None:
     line = results.line("feast")
     assert [point.macs for point in line.points] == [100_000, 200_000, 300_000]
-    assert line.points[0].accuracy == pytest.approx(55)
+    assert line.points[0].value == pytest.approx(55)
     assert line.points[0].spread == pytest.approx(50**0.5)
     assert line.label == "FEAST"
     assert line.colour != results.line("fedavg").colour
@@ -99,3 +101,23 @@ def test_published_numbers_by_data_and_key() -> None:
     assert published_of({"cifar100": {"feast": 1.0}}, "cifar100", "feast") == 1.0
     assert published_of({"cifar100": {"feast": 1.0}}, "cifar100", "mine") is None
     assert published_of({"cifar100": {"feast": 1.0}}, "digits", "feast") is None
+
+
+def test_outcomes_of_which_less_is_better() -> None:
+    bits = task_named("next-token").metric
+
+    def of_bits(arm: Arm, *values: float) -> Outcome:
+        made = outcome(arm, 0, *values)
+        return replace(made, curve=replace(made.curve, metric=bits, unserved=6.0))
+
+    ours, theirs = of_bits(FEAST, 3.0, 2.0, 2.5), of_bits(RIVAL, 3.5, 2.25)
+    assert (ours.score, ours.smallest, ours.largest, ours.best) == (2.5, 3.0, 2.5, 2.0)
+    assert ours.lead(ours.score, theirs.score) == pytest.approx(0.375)
+    results = Results(load_recipe("digits"), (ours, theirs))
+    assert results.change(ours) == -0.5, "2.0 in the compared range, and 2.5 at the end"
+    assert (results.metric, results.measured_in, results.percent) == (bits, "test bits per symbol", "")
+    plot = results.plot("one", "One", "", [results.line("feast")])
+    assert plot.chart().y.label == "test bits per symbol (less is better)"
+    tree = plot.to_tree()
+    assert tree["lines"][0]["points"][0] == {"macs": 100_000, "value": 3.0, "spread": None}
+    assert tree["metric"]["more_is_better"] is False

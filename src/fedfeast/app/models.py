@@ -111,7 +111,7 @@ def latency(
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure every served network's latency on this device and draw accuracy against it."""
+    """Measure every served network's latency on this device and draw how good it is against it."""
     from fedfeast.app.progress import CountedProgress
     from fedfeast.presentation.pictures import draw_latency
     from fedfeast.presentation.tables import latency_table
@@ -120,7 +120,7 @@ def latency(
     from fedfeast.whole_files import write_json
 
     extractor, picture = Extractor(folder), folder / "latency.png"
-    if any(extractor.recorded_accuracy(point) is None for point in extractor.points):
+    if any(extractor.recorded_value(point) is None for point in extractor.points):
         raise InvalidInput(f"{folder} has no measured curve of its best round: run fedfeast evaluate {folder}.")
     with CountedProgress(console_for(as_json), "measuring", len(extractor.points)) as progress:
         measured = measure_run(extractor, threads, repeats, lambda point: progress.advance(f"{point.name} MACs"))

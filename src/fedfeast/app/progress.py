@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.markup import escape
@@ -18,6 +18,9 @@ from rich.progress import (
 )
 
 from fedfeast.app.output import show
+
+if TYPE_CHECKING:
+    from fedfeast.data.tasks import Metric
 
 PLAIN_EVERY_SECONDS = 10.0  # between lines where there is no terminal
 
@@ -56,8 +59,9 @@ class _Display:
 class LiveProgress(_Display):
     """Shows a run: its rounds, then its test curve."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, metric: "Metric | None" = None) -> None:
         super().__init__(console)
+        self._metric = metric  # of the validated scores; without it accuracy
         self._task: TaskID | None = None
         self._total = 0
         self._validation = ""
@@ -74,7 +78,9 @@ class LiveProgress(_Display):
     def on_round(self, row: dict[str, Any]) -> None:
         """Advance by one round and show its mean loss and the latest validation score."""
         if "validation_score" in row:
-            self._validation = f"  validation {100 * row['validation_score']:.1f} %"
+            score = row["validation_score"]
+            shown = f"{100 * score:.1f} %" if self._metric is None else self._metric.named(score)
+            self._validation = f"  validation {shown}"
         detail = "loss " + " ".join(f"{role} {loss:.3f}" for role, loss in row["losses"].items()) + self._validation
         if self._task is not None:
             self._progress.update(self._task, completed=row["round"], detail=detail)

@@ -42,7 +42,7 @@ def train(
         words = ["train", recipe, "--out", str(run.folder.path), *setting_words(settings), *trust_words(trust)]
         with (
             stops_explained(ranks, words, lambda finished: f"{finished} of {run.recipe.training.rounds}"),
-            LiveProgress(console_for(as_json, quiet=not ranks.leads)) as progress,
+            LiveProgress(console_for(as_json, quiet=not ranks.leads), run.metric) as progress,
         ):
             run.train(progress)
     if ranks.leads:
@@ -63,7 +63,7 @@ def evaluate(
     other = Run.open(against) if against is not None else None
     if other is not None:
         other.summary  # noqa: B018 - fails early where the other run has none
-    with LiveProgress(console_for(as_json)) as progress:
+    with LiveProgress(console_for(as_json), run.metric) as progress:
         run.evaluate(progress)
     _present(run, as_json, other)
 

@@ -57,6 +57,11 @@ class Metric:
             number += f" \N{PLUS-MINUS SIGN} {spread}"
         return number + self.unit
 
+    def named(self, value: float) -> str:
+        """Return the figure, rounded, after its name; an accuracy needs none."""
+        rounded = self.show(value, digits=1)
+        return rounded if self.name == "accuracy" else f"{self.title} {rounded}"
+
     def merit(self, value: float) -> float:
         """Return a number that is greater for what is better."""
         return value if self.more_is_better else -value
@@ -276,6 +281,7 @@ def _spread(totals: Tensor) -> float:
 
 TASKS: Mapping[str, Task] = {task.name: task for task in (Classification(), NextToken(), MultiLabel(), Regression())}
 CLASSIFICATION = TASKS["classification"]
+METRICS: Mapping[str, Metric] = {metric.name: metric for task in TASKS.values() for metric in task.metrics}
 
 
 def task_named(name: str) -> Task:

@@ -4,6 +4,7 @@ from fedfeast.evaluation.curve import ClientWins as ClientWins
 from fedfeast.evaluation.curve import Curve as Curve
 from fedfeast.evaluation.curve import CurvePoint as CurvePoint
 from fedfeast.evaluation.curve import count_client_wins as count_client_wins
+from fedfeast.evaluation.curve import metric_of as metric_of
 from fedfeast.evaluation.curve import served_points as served_points
 from fedfeast.evaluation.evaluator import ClientIndex as ClientIndex
 from fedfeast.evaluation.evaluator import Evaluator as Evaluator

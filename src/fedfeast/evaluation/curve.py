@@ -42,7 +42,6 @@ class Curve:
     @classmethod
     def read(cls, rows: Iterable[Mapping[str, Any]], facts: Mapping[str, Any]) -> "Curve":
         """Return the curve of a file's rows; the facts of a summary name the metric, and without it it is accuracy."""
-        metric = Metric.read(facts["metric"]) if "metric" in facts else ACCURACY
         points = (
             CurvePoint(
                 row["name"],
@@ -54,7 +53,7 @@ class Curve:
             )
             for row in rows
         )
-        return cls(tuple(points), metric, facts.get("unserved_value", 0.0))
+        return cls(tuple(points), metric_of(facts), facts.get("unserved_value", 0.0))
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the points for a file: the accuracy by its name where there is one, the value and all figures."""
@@ -111,6 +110,11 @@ class Curve:
 
     def _figures(self, point: CurvePoint) -> dict[str, float]:
         return dict(point.figures) or {self.metric.name: point.value}
+
+
+def metric_of(facts: Mapping[str, Any]) -> Metric:
+    """Return the metric that a summary names; those of the first release name none, and theirs is accuracy."""
+    return Metric.read(facts["metric"]) if "metric" in facts else ACCURACY
 
 
 def _costs(point: CurvePoint) -> dict[str, Any]:

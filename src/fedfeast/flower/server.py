@@ -14,6 +14,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedfeast.data import class_names_of
+from fedfeast.data.tasks import ACCURACY, Metric
 from fedfeast.errors import InvalidInput
 from fedfeast.flower.engine import FleetClients
 from fedfeast.flower.fleet import Fleet
@@ -37,8 +38,8 @@ SERVER_APP = "flwr-serverapp"  # Flower's program that runs us for a SuperLink
 class LoggedProgress:
     """Says every round in one line of the log."""
 
-    def __init__(self) -> None:
-        self._rounds = 0
+    def __init__(self, metric: Metric = ACCURACY) -> None:
+        self._rounds, self._metric = 0, metric
 
     def on_start(self, finished_rounds: int, total_rounds: int, damaged: Sequence[str]) -> None:
         """Say where training begins."""
@@ -50,7 +51,7 @@ class LoggedProgress:
     def on_round(self, row: dict[str, Any]) -> None:
         """Say what a round brought."""
         losses = "".join(f", {role} loss {loss:.3f}" for role, loss in row["losses"].items())
-        score = f", validation {100 * row['validation_score']:.1f} %" if "validation_score" in row else ""
+        score = f", validation {self._metric.named(row['validation_score'])}" if "validation_score" in row else ""
         LOG.info(
             "round %d/%d: %d of %d answered in %.1f s%s%s",
             row["round"],
@@ -95,8 +96,8 @@ def serve_run(grid: Grid, recipe: str, settings: Sequence[str], out: Path) -> Ru
         metrics = out / "metrics.jsonl"
         begun = metrics.read_bytes().count(b"\n") if metrics.is_file() else 0
         fleet.gather(begun)  # the first clients; without any there is no population to speak of
-        run = Run.open(out).train(LoggedProgress(), FleetClients(fleet))
-        LOG.info("population score %.2f %% in %s", 100 * run.population_score, out)
+        run = Run.open(out).train(LoggedProgress(run.metric), FleetClients(fleet))
+        LOG.info("population score %s in %s", run.metric.show(run.population_score), out)
     return run
 
 

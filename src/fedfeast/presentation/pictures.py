@@ -45,7 +45,7 @@ _DRAWING = threading.RLock()  # matplotlib's settings are the process's
 
 
 def draw_curves(runs: Sequence[Run], path: Path | str) -> None:
-    """Draw the runs' accuracy-MACs curves over the clients' budgets; the suffix picks the format."""
+    """Draw the runs' curves over MACs and the clients' budgets; the suffix picks the format."""
     draw_charts(curve_charts(runs), path)
 
 
@@ -55,7 +55,7 @@ def draw_search(found: Sequence[Any], path: Path | str) -> None:
 
 
 def draw_latency(measured: Mapping[str, Any], path: Path | str) -> None:
-    """Draw accuracy against measured latency; the suffix picks the format."""
+    """Draw the metric against measured latency; the suffix picks the format."""
     draw_charts(latency_charts(measured), path)
 
 

@@ -1,17 +1,18 @@
 """One self-contained HTML page about one or several runs, and its pictures as files."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedfeast.data.tasks import ACCURACY, Metric
 from fedfeast.errors import InvalidInput
 from fedfeast.planning.coverage import cover
 from fedfeast.planning.outline import outline
 from fedfeast.presentation.pages import Pictures, write_page
 from fedfeast.presentation.run_charts import clients_charts, coverage_charts, curve_charts, history_charts, label_of
-from fedfeast.presentation.tables import policy_facts
+from fedfeast.presentation.tables import figure_columns, policy_facts
 from fedfeast.runs import Run
 from fedfeast.units import format_macs
 
@@ -24,12 +25,15 @@ def write_report(runs: Sequence[Run], path: Path | str) -> list[Path]:
             raise InvalidInput(f"{run.folder.path} has no finished round yet: {run.folder.how_to_go_on()}.")
     pictures = Pictures(path.with_name(f"{path.stem}-pictures"))
     data_sets = sorted({run.recipe.data.name for run in runs})
+    metrics = list(dict.fromkeys(run.metric for run in runs))
+    shared = [(data, metric) for data in data_sets for metric in metrics]
     content = {
         "title": " and ".join(run.folder.path.name for run in runs) if len(runs) < 4 else f"{len(runs)} runs",
-        "lead": "Federated training of one elastic network: accuracy at every cost, and what each client gets.",
-        "notes": _notes(runs, data_sets),
+        "lead": f"Federated training of one elastic network: {' and '.join(metric.title for metric in metrics)} "
+        "at every cost, and what each client gets.",
+        "notes": _notes(runs, data_sets, metrics),
         "comparison": _comparison(runs) if len(runs) > 1 else [],
-        "shared_figures": [_curves(runs, name, pictures, len(data_sets) > 1) for name in data_sets]
+        "shared_figures": [_curves(runs, *of, pictures, len(data_sets) > 1) for of in shared]
         + [
             pictures.add(
                 "Training",
@@ -45,11 +49,12 @@ def write_report(runs: Sequence[Run], path: Path | str) -> list[Path]:
     return [path, *pictures.files]
 
 
-def _notes(runs: Sequence[Run], data_sets: Sequence[str]) -> list[str]:
+def _notes(runs: Sequence[Run], data_sets: Sequence[str], metrics: Sequence[Metric]) -> list[str]:
     notes = []
     if len(data_sets) > 1:
         notes.append(
-            f"These runs are on different data sets ({', '.join(data_sets)}): their accuracies cannot be compared, "
+            f"These runs are on different data sets ({', '.join(data_sets)}): "
+            f"their {'accuracies' if metrics == [ACCURACY] else 'figures'} cannot be compared, "
             "so each data set has a curve of its own and no clients are counted against each other."
         )
     unfinished = [run.folder.path.name for run in runs if not run.folder.has_summary()]
@@ -58,14 +63,21 @@ def _notes(runs: Sequence[Run], data_sets: Sequence[str]) -> list[str]:
     return notes
 
 
-def _curves(runs: Sequence[Run], data: str, pictures: Pictures, several: bool) -> dict[str, Any] | None:
-    measured = [run for run in runs if run.recipe.data.name == data and run.folder.has_summary()]
+def _curves(runs: Sequence[Run], data: str, metric: Metric, pictures: Pictures, several: bool) -> dict[str, Any] | None:
+    alike = [run for run in runs if (run.recipe.data.name, run.metric) == (data, metric)]
+    measured = [run for run in alike if run.folder.has_summary()]
     if not measured:
         return None
-    caption = (
-        "Test accuracy of every operating point over its inference cost; below, how many clients have which budget."
+    less = "" if metric.more_is_better else " (less is better)"
+    bands = (
+        "" if all(len(run.folder.test_sets()) < 2 for run in measured) else " Bands are standard errors over clients."
     )
-    heading, name = (f"Accuracy and cost on {data}", f"curve-{data}") if several else ("Accuracy and cost", "curve")
+    caption = (
+        f"Test {metric.title}{less} of every operating point over its inference cost; "
+        f"below, how many clients have which budget.{bands}"
+    )
+    heading = f"{metric.title[0].upper()}{metric.title[1:]} and cost"
+    heading, name = (f"{heading} on {data}", f"curve-{data}") if several else (heading, "curve")
     return pictures.add(heading, name, curve_charts(measured), caption)
 
 
@@ -80,7 +92,7 @@ def _comparison(runs: Sequence[Run]) -> list[list[str]]:
                 run.recipe.data.name,
                 run.recipe.method_name,
                 str(len(run.folder.metrics())),
-                f"{100 * summary['population_score']:.2f} %" if finished else "-",
+                run.metric.show(summary["population_score"]) if finished else "-",
                 f"{100 * summary['served_share']:.0f} %" if finished else "-",
                 f"{summary['traffic']['reduction']:.2f}x less" if finished else "-",
                 f"{summary['training_seconds']:.0f} s" if finished else "-",
@@ -119,11 +131,13 @@ def _describe(run: Run, pictures: Pictures) -> dict[str, Any]:
             f"by some variant; psi_min = {coverage['psi_min']:.3g} local steps a round (Theorem 1)."
         )
         figures.append(pictures.add("Coverage", f"{name}-coverage", coverage_charts(coverage["parts"]), caption))
+    columns = figure_columns(run.summary) if run.folder.has_summary() else {}
     return {
         "name": label_of(run),
         "tiles": _tiles(run),
         "figures": figures,
-        "points": _points(run) if run.folder.has_summary() else [],
+        "headings": ["MACs", "parameters", *columns, "clients served"],
+        "points": _points(run, columns) if run.folder.has_summary() else [],
         "environment": _environment(run),
         "recipe": run.recipe.to_toml(),
     }
@@ -138,7 +152,7 @@ def _tiles(run: Run) -> list[dict[str, str]]:
     if run.folder.has_summary():
         summary = run.summary
         tiles = [
-            ("population score", f"{100 * summary['population_score']:.2f} %"),
+            ("population score", run.metric.show(summary["population_score"])),
             ("clients served", f"{100 * summary['served_share']:.0f} % of {summary['clients']}"),
             ("less traffic than the whole network", f"{summary['traffic']['reduction']:.2f}x"),
             ("best validated round", str(summary["best_round"])),
@@ -148,14 +162,14 @@ def _tiles(run: Run) -> list[dict[str, str]]:
     return [{"label": label, "value": value} for label, value in tiles]
 
 
-def _points(run: Run) -> list[list[str]]:
+def _points(run: Run, columns: Mapping[str, Sequence[str]]) -> list[list[str]]:
     curve = run.curve
     served = np.searchsorted([point.macs for point in curve.points], run.folder.budgets_macs(), side="right")
     return [
         [
             format_macs(point.macs),
             f"{point.parameters:,}",
-            f"{100 * point.accuracy:.2f} %",
+            *(column[position - 1] for column in columns.values()),
             str(int((served == position).sum())),
         ]
         for position, point in enumerate(curve.points, start=1)

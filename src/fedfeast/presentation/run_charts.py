@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from fedfeast.data.tasks import ACCURACY, Metric
+from fedfeast.evaluation import Curve, metric_of
 from fedfeast.evaluation.published import ANCHORS_MACS, ROUNDS, TRAINING_RULES
 from fedfeast.presentation.budget_histogram import budget_histogram
 from fedfeast.presentation.chart import (
-    ACCURACY,
     COUNTED_CLIENTS,
     DASHED,
     DOTTED,
@@ -23,6 +23,7 @@ from fedfeast.presentation.chart import (
     Series,
     macs_axis,
     mark_of,
+    metric_axis,
     published_series,
 )
 from fedfeast.runs import Run
@@ -38,28 +39,40 @@ def label_of(run: Run) -> str:
 
 
 def curve_charts(runs: Sequence[Run]) -> list[Chart]:
-    """Return the accuracy-MACs curves of measured runs, and below them the clients' budgets over the same axis."""
-    series = [
-        Series(
-            f"{label_of(run)}: population score {100 * run.population_score:.1f} %",
-            tuple(Point(point.macs, 100 * point.accuracy, name=point.name) for point in run.curve.points),
-            number,
-            mark_of(number),
-        )
-        for number, run in enumerate(runs)
-    ]
+    """Return the curves of measured runs of one metric, and below them the clients' budgets over the same axis."""
+    lines = [(run, label, curve) for run in runs for label, curve in named_curves(run).items()]
+    series = [_curve_series(run, label, curve, number) for number, (run, label, curve) in enumerate(lines)]
     anchors: tuple[float, ...] = ()
     if all(run.recipe.data.name == "cifar100" for run in runs):
         anchors = tuple(ANCHORS_MACS)
         published = list(zip(anchors, TRAINING_RULES["cifar100"]["full"], strict=True))
         series.append(published_series(f"the paper's FEAST, {ROUNDS} rounds", published, "ink"))
-    bars = budget_bars(runs[0].folder.budgets_macs(), min(run.curve.points[0].macs for run in runs))
+    curve = lines[0][2]
+    bars = budget_bars(runs[0].folder.budgets_macs(), min(curve.points[0].macs for _, _, curve in lines))
     costs = [bars[0].start, bars[-1].end, *(point.x for one in series for point in one.points)]
     axis = macs_axis(least=min(costs) / 1.1, greatest=max(costs) * 1.1)
     return [
-        Chart(axis, ACCURACY, tuple(series), anchors=anchors),
+        Chart(axis, metric_axis(curve.metric), tuple(series), anchors=anchors),
         Chart(axis, COUNTED_CLIENTS, bars=bars, bar_name="clients", height=170),
     ]
+
+
+def named_curves(run: Run) -> dict[str, Curve]:
+    """Return a run's curve by what a legend calls it: one for every test set where there are several."""
+    sets = run.folder.test_sets()
+    if len(sets) > 1:
+        return {f"{label_of(run)}, {name}": curve for name, curve in sets.items()}
+    return {label_of(run): run.curve}
+
+
+def _curve_series(run: Run, label: str, curve: Curve, number: int) -> Series:
+    metric, score = curve.metric, curve.population_score(run.folder.budgets_macs())
+    points = (
+        Point(point.macs, metric.shown(point.value), metric.shown(point.standard_error or 0.0), point.name)
+        for point in curve.points
+    )
+    shown = f"{label}: population score {metric.show(score, digits=1)}"
+    return Series(shown, tuple(points), number, mark_of(number))
 
 
 def budget_bars(budgets_macs: np.ndarray, smallest_macs: float) -> tuple[Bar, ...]:
@@ -74,21 +87,25 @@ def budget_bars(budgets_macs: np.ndarray, smallest_macs: float) -> tuple[Bar, ..
 
 def history_charts(runs: Sequence[Run]) -> list[Chart]:
     """Return training loss by role and validation score over the rounds."""
-    losses, scores = [], []
+    losses: list[Series] = []
+    scores: dict[Metric, list[Series]] = {}
     for number, run in enumerate(runs):
         rows = run.folder.metrics()
         for role in sorted({role for row in rows for role in row["losses"]}):
             points = [Point(row["round"], row["losses"][role]) for row in rows if role in row["losses"]]
             label, dash = f"{label_of(run)}, {role}", DASHES.get(role, ())
             losses.append(Series(label, thin(points), number, "none", dash=dash, thin=True))
-        validated = [Point(row["round"], 100 * row["validation_score"]) for row in rows if "validation_score" in row]
+        shown = run.metric.shown
+        validated = [Point(row["round"], shown(row["validation_score"])) for row in rows if "validation_score" in row]
         if validated:
-            scores.append(Series(label_of(run), thin(validated), number, mark_of(number)))
+            series = Series(label_of(run), thin(validated), number, mark_of(number))
+            scores.setdefault(run.metric, []).append(series)
     last = max(run.recipe.training.rounds for run in runs)
     rounds = Axis("round", "count", least=0, greatest=last, whole=True)
     charts = [Chart(rounds, Axis("mean training loss", floor=0), tuple(losses), height=240)]
-    if scores:
-        charts.append(Chart(rounds, replace(ACCURACY, label="validation score (%)"), tuple(scores), height=220))
+    for metric, of_metric in scores.items():
+        what = "validation score" if metric == ACCURACY else f"validation score, {metric.title}"
+        charts.append(Chart(rounds, metric_axis(metric, what), tuple(of_metric), height=220))
     return charts
 
 
@@ -138,20 +155,26 @@ def search_charts(found: Sequence[Any]) -> list[Chart]:
 
 
 def latency_charts(measured: Mapping[str, Any]) -> list[Chart]:
-    """Return accuracy against measured latency; a line joins the networks that no faster one matches."""
-    rows = sorted(measured["points"], key=lambda row: (row["median_ms"], -row["accuracy"]))
-    every = [Point(row["median_ms"], 100 * row["accuracy"], name=row["name"]) for row in rows]
-    best = [point for place, point in enumerate(every) if all(point.y > faster.y for faster in every[:place])]
+    """Return the metric against measured latency; a line joins the networks that no faster one matches."""
+    metric = metric_of(measured)
+    # A file of the first release has accuracies alone.
+    pairs = [(row, row["value"] if "value" in row else row["accuracy"]) for row in measured["points"]]
+    pairs.sort(key=lambda pair: (pair[0]["median_ms"], -metric.merit(pair[1])))
+    every = [Point(row["median_ms"], metric.shown(value), name=row["name"]) for row, value in pairs]
+    merits = [metric.merit(point.y) for point in every]
+    best = [point for place, point in enumerate(every) if all(merits[place] > faster for faster in merits[:place])]
     named = np.unique(np.linspace(0, len(best) - 1, min(MOST_NAMED, len(best))).round().astype(int))
     series = (
         Series("served networks, named by their MACs", tuple(every), "grey", line=False),
-        Series("more accurate than all faster ones", tuple(best), 0, thin=True),
+        Series(
+            f"{'more accurate' if metric == ACCURACY else 'better'} than all faster ones", tuple(best), 0, thin=True
+        ),
     )
     label = f"latency of one image (ms), {measured['device']}, {measured['threads']} threads"
     # Room for names, and for equal times.
     axis = Axis(label, "milliseconds", "log", least=every[0].x / 1.6, greatest=every[-1].x * 1.6)
     notes = tuple(Note(best[place].x, best[place].y, best[place].name) for place in named)
-    return [Chart(axis, ACCURACY, series, notes=notes, height=380)]
+    return [Chart(axis, metric_axis(metric), series, notes=notes, height=380)]
 
 
 def thin(points: Sequence[Point]) -> tuple[Point, ...]:

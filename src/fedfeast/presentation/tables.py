@@ -10,36 +10,58 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedfeast.data import DatasetFacts
+from fedfeast.data.tasks import METRICS
+from fedfeast.evaluation import Curve, metric_of
 from fedfeast.units import format_macs
 
 
 def describe_run(summary: Mapping[str, Any], budgets_macs: np.ndarray) -> list[RenderableType]:
     """Show a run's curve, population score, traffic saved, client wins where counted, and where its picture lies."""
-    curve = summary["curve"]
-    served = np.array([point["macs"] for point in curve]).searchsorted(budgets_macs, side="right")
+    curve = Curve.read(summary["curve"], summary)
+    served = np.array([point.macs for point in curve.points]).searchsorted(budgets_macs, side="right")
+    figures = figure_columns(summary)
     table = _table(
         f"{escape(summary['recipe'])}: {summary['method']} after {summary['finished_rounds']} rounds",
-        ("variant", "MACs", "parameters", "test accuracy", "clients served"),
+        ("variant", "MACs", "parameters", *figures, "clients served"),
     )
-    for position, point in enumerate(curve, start=1):
+    for position, point in enumerate(curve.points, start=1):
         clients = int((served == position).sum())
         table.add_row(
             str(position),
-            format_macs(point["macs"]),
-            f"{point['parameters']:,}",
-            _percent(point["accuracy"]),
+            format_macs(point.macs),
+            f"{point.parameters:,}",
+            *(column[position - 1] for column in figures.values()),
             str(clients) if clients else "-",
         )
     return [table, *(f"{label:<19}{value}" for label, value in _run_facts(summary))]
 
 
+def figure_columns(summary: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return what every point came to, by heading: on each test set where there are several, else every figure."""
+    sets = {name: Curve.read(one["curve"], summary) for name, one in summary.get("test_sets", {}).items()}
+    curve = Curve.read(summary["curve"], summary)
+    metric = curve.metric
+    if len(sets) > 1:
+        return {f"{metric.title}, {name}": _values(one) for name, one in sets.items()}
+    others = [name for name in METRICS if curve.points and name in curve.points[0].figures and name != metric.name]
+    return {f"test {metric.title}": _values(curve)} | {
+        METRICS[name].title: [METRICS[name].show(point.figures[name]) for point in curve.points] for name in others
+    }
+
+
+def _values(curve: Curve) -> list[str]:
+    return [curve.metric.show(point.value, point.standard_error) for point in curve.points]
+
+
 def _run_facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     traffic, shares = summary["traffic"], summary["partition"]
     score = f"{summary['clients']} clients, each with the largest variant it affords"
-    facts = [("population score", f"{_percent(summary['population_score'])} ({score})")]
+    metric = metric_of(summary)
+    facts = [("population score", f"{metric.show(summary['population_score'])} ({score})")]
     if summary["served_share"] < 1:
         served = f"{100 * summary['served_share']:.1f} %"
-        facts.append(("clients served", f"{served}; the others count as 0 % in the score"))
+        counted = f"{metric.shown(summary.get('unserved_value', 0.0)):.4g}{metric.unit}"
+        facts.append(("clients served", f"{served}; the others count as {counted} in the score"))
     payload = f"{traffic['mean_payload_parameters']:,.0f} of {traffic['supernet_parameters']:,} parameters a client"
     saved = f"{traffic['reduction']:.2f}x less than sending the whole supernet ({payload})"
     correlation = (
@@ -99,10 +121,12 @@ def _quantised(rung: Mapping[str, Any]) -> list[float]:
 def latency_table(measured: Mapping[str, Any]) -> Table:
     """Show every served network's latency on the device that measured it."""
     title = f"one image on {measured['device']}, {measured['threads']} threads"
-    table = _table(title, ("MACs", "parameters", "test accuracy", "median", "fastest"))
+    metric = metric_of(measured)
+    table = _table(title, ("MACs", "parameters", f"test {metric.title}", "median", "fastest"))
     for row in measured["points"]:
         times = (f"{row[key]:.3g} ms" for key in ("median_ms", "fastest_ms"))
-        table.add_row(row["name"], f"{row['parameters']:,}", _percent(row["accuracy"]), *times)
+        value = row["value"] if "value" in row else row["accuracy"]  # all that the first release wrote
+        table.add_row(row["name"], f"{row['parameters']:,}", metric.show(value), *times)
     return table
 
 

@@ -42,6 +42,15 @@ class Images(BaseModel):
     classes: int
 
 
+class MetricFacts(BaseModel):
+    """What values and scores measure, and whether more of it is better."""
+
+    name: str
+    label: str
+    more_is_better: bool
+    unit: str  # "%" where values are shares from 0 to 1, else nothing
+
+
 class RunState(BaseModel):
     """A run: what it is, and how far it has come."""
 
@@ -51,6 +60,7 @@ class RunState(BaseModel):
     method: str
     data: str
     images: Images
+    metric: MetricFacts
     state: State
     note: str
     finished_rounds: int
@@ -58,7 +68,7 @@ class RunState(BaseModel):
     seconds: float  # of training so far
     remaining_seconds: float | None
     served_round: int | None  # whose weights are on offer
-    validation_score: float | None  # of that round: mean accuracy over clients
+    validation_score: float | None  # of that round: mean of the metric over clients
     population_score: float | None  # the same on the test set, once it is measured
     clients: int | None
     served_share: float | None
@@ -89,7 +99,8 @@ class Variant(BaseModel):
     name: str
     macs: int
     parameters: int
-    test_accuracy: float | None
+    test_accuracy: float | None  # of tasks that have it
+    test_value: float | None  # of the run's metric
     latency_ms: float | None  # where fedfeast latency measured it on this machine
     clients: int | None  # whose budget it is the largest within
     onnx: str
@@ -108,6 +119,7 @@ class Variants(BaseModel):
 
     run: str
     data: str
+    metric: MetricFacts
     served_round: int | None
     variants: list[Variant]
     anchors: list[Anchor]
@@ -163,6 +175,7 @@ def describe_run(run: WatchedRun, runs: list[str]) -> RunState:
         method=recipe.method_name,
         data=recipe.data.name,
         images=Images(channels=facts.channels, side=facts.side, classes=facts.classes),
+        metric=MetricFacts(**run.run.metric.facts()),
         state=seen.state,
         note=seen.note,
         finished_rounds=rounds,

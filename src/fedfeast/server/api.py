@@ -122,6 +122,7 @@ def _add_runs(app: FastAPI, collection: Collection) -> None:
             {
                 "run": found.name,
                 "data": found.run.recipe.data.name,
+                "metric": found.run.metric.facts(),
                 "served_round": offer.round if offer is not None else None,
                 "variants": found.seen.variants,
                 "anchors": found.anchors,

@@ -104,6 +104,7 @@ class WatchedRun:
                 "macs": point.macs,
                 "parameters": point.parameters,
                 "test_accuracy": offer.bundles.accuracy(point),
+                "test_value": offer.bundles.value(point),
                 "latency_ms": offer.latencies.get(position),
                 "clients": clients[position],
                 "onnx": f"/models/{name}.onnx",

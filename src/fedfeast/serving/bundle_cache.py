@@ -39,6 +39,10 @@ class BundleCache:
         """Return a point's test accuracy from the run's evaluation, without building anything."""
         return self._extractor.recorded_accuracy(point)
 
+    def value(self, point: OperatingPoint) -> float | None:
+        """Return a point's scoring metric on the test set from the same evaluation."""
+        return self._extractor.recorded_value(point)
+
     @property
     def facts(self) -> Mapping[str, Any]:
         """What bundles say of the run and of the weights that they hold."""

@@ -117,9 +117,18 @@ class Extractor:
 
     def recorded_accuracy(self, point: OperatingPoint, split: str = "test") -> float | None:
         """Return a point's accuracy from the run's evaluation of these very weights; None where it has none."""
+        measured = self._recorded_point(point, split)
+        return None if measured is None else measured.get("accuracy")
+
+    def recorded_value(self, point: OperatingPoint) -> float | None:
+        """Return a point's scoring metric on the test set from the same evaluation; None where it has none."""
+        measured = self._recorded_point(point, "test")
+        return None if measured is None else measured.get("value", measured.get("accuracy"))
+
+    def _recorded_point(self, point: OperatingPoint, split: str) -> Mapping[str, Any] | None:
         for one in self._recorded("curve" if split == "test" else f"{split}_curve"):
             if (one["name"], one["macs"], one["parameters"]) == (point.name, point.macs, point.parameters):
-                return float(one["accuracy"])
+                return one
         return None
 
     def _costed(self, planned: Sequence[OperatingPoint]) -> dict[OperatingPoint, OperatingPoint]:

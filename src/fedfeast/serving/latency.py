@@ -95,6 +95,7 @@ def measure_run(
                 "macs": point.macs,
                 "parameters": point.parameters,
                 "accuracy": accuracy,
+                "value": extractor.recorded_value(point),
                 "median_ms": last.median_ms,
                 "fastest_ms": last.fastest_ms,
             }
@@ -102,4 +103,4 @@ def measure_run(
         on_point(point)
     assert last is not None
     where = {"device": last.device, "onnxruntime": last.onnxruntime, "threads": last.threads, "repeats": repeats}
-    return {"run": extractor.run_facts, **where, "points": rows}
+    return {"run": extractor.run_facts, **where, "metric": extractor.run.metric.facts(), "points": rows}

@@ -1,9 +1,10 @@
-"""A study's accuracy-MACs curves: the numbers for programs, and the chart that they make."""
+"""A study's curves over MACs: the numbers for programs, and the chart that they make."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
+from fedfeast.data.tasks import ACCURACY, Metric
 from fedfeast.presentation.chart import (
-    ACCURACY,
     DASHED,
     Chart,
     Colour,
@@ -11,16 +12,17 @@ from fedfeast.presentation.chart import (
     Series,
     macs_axis,
     mark_of,
+    metric_axis,
     published_series,
 )
 
 
 @dataclass(frozen=True)
 class PlotPoint:
-    """A measured operating point; accuracy in %, spread over several seeds."""
+    """A measured operating point; a share in %, spread over several seeds."""
 
     macs: float
-    accuracy: float
+    value: float
     spread: float | None = None
 
 
@@ -32,7 +34,7 @@ class Line:
     points: tuple[PlotPoint, ...]
     colour: int  # lines of one colour belong together
     dashed: bool = False
-    published: tuple[tuple[float, float], ...] = ()  # MACs and accuracy in %
+    published: tuple[tuple[float, float], ...] = ()  # MACs and value
 
     def starting_at(self, macs: float) -> "Line":
         """Return the line without points of fewer MACs."""
@@ -50,13 +52,26 @@ class Plot:
     shared_from_macs: float  # points below lie outside the compared range
     anchors_macs: tuple[float, ...] = ()
     graded: bool = False  # colours follow an order, as in a sweep
+    metric: Metric = ACCURACY
+
+    def to_tree(self) -> dict[str, Any]:
+        """Return the plot as plain values; accuracies by their name, values of other metrics as such."""
+        key = "accuracy" if self.metric == ACCURACY else "value"
+        lines = [
+            {
+                **asdict(line),
+                "points": [{"macs": one.macs, key: one.value, "spread": one.spread} for one in line.points],
+            }
+            for line in self.lines
+        ]
+        return {**asdict(self), "lines": lines, "metric": self.metric.facts()}
 
     def chart(self) -> Chart:
         """Return the lines with their spread over seeds, the paper's points, the anchors, and what is not compared."""
         series = []
         for line in self.lines:
             colour = self._colour(line)
-            points = tuple(Point(point.macs, point.accuracy, point.spread or 0.0) for point in line.points)
+            points = tuple(Point(point.macs, point.value, point.spread or 0.0) for point in line.points)
             dash = DASHED if line.dashed else ()
             series.append(Series(line.label, points, colour, mark_of(line.colour), dash=dash))
             if line.published:
@@ -65,7 +80,8 @@ class Plot:
             series.append(published_series("the paper's", (), "ink"))
         least = min(point.macs for line in self.lines for point in line.points)
         shade_to = 0.98 * self.shared_from_macs if least < 0.99 * self.shared_from_macs else None
-        return Chart(macs_axis(), ACCURACY, tuple(series), anchors=self.anchors_macs, shade_to=shade_to, height=380)
+        axes = (macs_axis(), metric_axis(self.metric))
+        return Chart(*axes, tuple(series), anchors=self.anchors_macs, shade_to=shade_to, height=380)
 
     def _colour(self, line: Line) -> Colour:
         last = max(one.colour for one in self.lines)

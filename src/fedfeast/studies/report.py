@@ -1,6 +1,5 @@
 """A study's page: the protocol it ran, its tables beside the paper's, its curves, and all of them as files."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +56,7 @@ def describe_result(result: StudyResult, files: list[Path]) -> dict[str, Any]:
         "protocol": describe_protocol(plan.base, plan.options.seeds),
         "notes": notes_of(result),
         "tables": [table.to_tree() for table in result.findings.tables],
-        "curves": [asdict(plot) for plot in result.findings.plots],
+        "curves": [plot.to_tree() for plot in result.findings.plots],
         "runs": [str(outcome.run.folder.path) for outcome in result.results.outcomes if outcome.run is not None],
         "report": str(files[0]),
         "files": [str(file) for file in files],
@@ -76,7 +75,7 @@ def _runs(result: StudyResult) -> dict[str, Any]:
 def _measured(run: Run) -> list[str]:
     summary, environment = run.summary, run.folder.environment()
     return [
-        f"{100 * summary['population_score']:.2f} %",
+        run.metric.show(summary["population_score"]),
         str(summary["best_round"]),
         f"{summary['training_seconds']:.0f} s",
         f"{environment.get('engine', EN_DASH)}, {environment['device']}",

@@ -7,7 +7,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from fedfeast.evaluation import Curve
+from fedfeast.data.tasks import Metric
+from fedfeast.evaluation import Curve, CurvePoint
 from fedfeast.evaluation.published import ANCHORS_MACS
 from fedfeast.planning.outline import outline
 from fedfeast.recipes import Recipe
@@ -45,28 +46,36 @@ class Outcome:
 
     @property
     def score(self) -> float:
-        """The population score in %."""
-        return 100 * self.curve.population_score(self.budgets_macs)
+        """The population score, in % where it is a share."""
+        return self.curve.metric.shown(self.curve.population_score(self.budgets_macs))
 
     @property
     def smallest(self) -> float:
-        """The accuracy of the smallest point in %."""
-        return 100 * self.curve.points[0].accuracy
+        """The value of the smallest point."""
+        return self._shown(self.curve.points[0])
 
     @property
     def largest(self) -> float:
-        """The accuracy of the largest point in %."""
-        return 100 * self.curve.points[-1].accuracy
+        """The value of the largest point."""
+        return self._shown(self.curve.points[-1])
 
     @property
     def best(self) -> float:
-        """The accuracy of the best point in %."""
-        return 100 * max(point.accuracy for point in self.curve.points)
+        """The value of the best point."""
+        return self._shown(self.curve.best)
 
     def at(self, budget_macs: float) -> float | None:
-        """Return the accuracy in % of the largest point that a budget affords, if any."""
+        """Return the value of the largest point that a budget affords, if any."""
         point = self.curve.serve(budget_macs)
-        return None if point is None else 100 * point.accuracy
+        return None if point is None else self._shown(point)
+
+    def lead(self, value: float, *others: float) -> float:
+        """Return by how much a value is better than the best of others."""
+        merit = self.curve.metric.merit
+        return merit(value) - max(map(merit, others))
+
+    def _shown(self, point: CurvePoint) -> float:
+        return self.curve.metric.shown(point.value)
 
 
 Measure = Callable[..., float | None]  # of one seed's outcomes, one or several
@@ -83,6 +92,21 @@ class Results:
     def data(self) -> str:
         """The data set's name, under which published numbers are found."""
         return self.base.data.name
+
+    @property
+    def metric(self) -> Metric:
+        """What the runs are judged by."""
+        return self.outcomes[0].curve.metric
+
+    @property
+    def measured_in(self) -> str:
+        """What the numbers of a table are."""
+        return f"test {self.metric.title}{' in %' if self.metric.is_share else ''}"
+
+    @property
+    def percent(self) -> str:
+        """What stands behind the heading of a column of values."""
+        return " (%)" if self.metric.is_share else ""
 
     @cached_property
     def arms(self) -> dict[str, Arm]:
@@ -124,20 +148,20 @@ class Results:
         return tuple(Column(anchor.label) for anchor in self.anchors)
 
     def at_anchors(self, arm: str, published: Sequence[float] | None = None) -> tuple[Cell, ...]:
-        """Return an arm's accuracies at the anchors beside the paper's."""
+        """Return an arm's values at the anchors beside the paper's."""
         papers = dict(self._at_the_papers_anchors(published))
         budgets = [anchor.budget_macs for anchor in self.anchors]
-        return tuple(self.cell(_accuracy_at(budget), arm, paper=papers.get(budget)) for budget in budgets)
+        return tuple(self.cell(_value_at(budget), arm, paper=papers.get(budget)) for budget in budgets)
 
     def change(self, outcome: Outcome) -> float | None:
         """Return by how many points the largest model is better than the smallest in the compared range."""
         first = self.first_compared(outcome)
-        return None if first is None else outcome.largest - first
+        return None if first is None else outcome.lead(outcome.largest, first)
 
     def first_compared(self, outcome: Outcome) -> float | None:
-        """Return the accuracy in % of an outcome's smallest point within the cache's range."""
+        """Return the value of an outcome's smallest point within the cache's range."""
         within = [point for point in outcome.curve.points if point.macs >= self.cached_macs[0]]
-        return 100 * within[0].accuracy if within else None
+        return self.metric.shown(within[0].value) if within else None
 
     def line(
         self, arm: str, colour: int | None = None, dashed: bool = False, published: Sequence[float] | None = None
@@ -145,13 +169,14 @@ class Results:
         """Return an arm's curve, a mean over seeds, with the paper's values at the anchors."""
         curves = [outcome.curve for outcome in self.of(arm)]
         macs = [point.macs for point in curves[0].points]
-        accuracies = [  # (seeds, points); seeds share their points, unless sizes depend on trained weights
-            np.interp(macs, [point.macs for point in curve.points], [100 * point.accuracy for point in curve.points])
+        shown = self.metric.shown
+        values = [  # (seeds, points); seeds share their points, unless sizes depend on trained weights
+            np.interp(macs, [point.macs for point in curve.points], [shown(point.value) for point in curve.points])
             for curve in curves
         ]
         points = []
-        for cost, *of_seeds in zip(macs, *accuracies, strict=True):
-            estimate = Estimate.of([float(accuracy) for accuracy in of_seeds])
+        for cost, *of_seeds in zip(macs, *values, strict=True):
+            estimate = Estimate.of([float(value) for value in of_seeds])
             assert estimate is not None
             points.append(PlotPoint(cost, estimate.mean, estimate.spread))
         method = str(self.arms[arm].settings["method.name"])
@@ -162,7 +187,8 @@ class Results:
     def plot(self, name: str, title: str, caption: str, lines: Iterable[Line], graded: bool = False) -> Plot:
         """Return lines on axes that show the compared range and the anchors."""
         anchors = tuple(anchor.budget_macs for anchor in self.anchors)
-        return Plot(name, f"{title}, {self.data}", caption, tuple(lines), self.cached_macs[0], anchors, graded)
+        shown = (name, f"{title}, {self.data}", caption, tuple(lines))
+        return Plot(*shown, self.cached_macs[0], anchors, graded, self.metric)
 
     def _at_the_papers_anchors(self, published: Sequence[float] | None) -> list[tuple[float, float]]:
         """Return MACs and published values; none where the cache has other anchors than the paper."""
@@ -186,5 +212,10 @@ def published_of(by_data: Mapping[str, Mapping[Key, float]], data: str, key: Key
     return by_data.get(data, {}).get(key)
 
 
-def _accuracy_at(budget_macs: float) -> Measure:
+def capital(words: str) -> str:
+    """Return words that begin with a capital; the others keep theirs."""
+    return words[:1].upper() + words[1:]
+
+
+def _value_at(budget_macs: float) -> Measure:
     return lambda outcome: outcome.at(budget_macs)

@@ -267,3 +267,29 @@ def test_a_token_is_asked_for(visitor: Any, serve: Serve, trained: Path) -> None
         page.locator("#chosen a[data-kind=onnx]").click()
     assert download.value.suggested_filename.startswith("digits-")
     page.context.close()
+
+
+def test_a_metric_of_which_less_is_better(visitor: Any, address: str) -> None:
+    bits = {"name": "bits", "label": "bits per symbol", "more_is_better": False, "unit": ""}
+
+    def of_text(route: Route) -> None:
+        answer = route.fetch()
+        content = answer.json()
+        if "variants" in content:
+            for place, one in enumerate(content["variants"]):
+                one.update(test_accuracy=None, test_value=3.25 - 0.125 * place)
+        else:
+            content["population_score"] = 2.71828
+        route.fulfill(response=answer, json={**content, "metric": bits})
+
+    page = visitor.open(address)
+    page.route(re.compile(r"/api/(run|variants)"), of_text)
+    page.reload()
+    expect(page.locator("#choose-title")).to_have_text("Bits per symbol at every cost")
+    expect(page.locator("#curve svg")).to_contain_text("test bits per symbol (less is better)")
+    expect(page.locator("#tiles")).to_contain_text("2.718mean test bits per symbol over all clients")
+    expect(page.locator("#tiles")).to_contain_text("2.375best model on the test set")
+    expect(page.locator("#variants thead")).to_contain_text("test bits per symbol")
+    expect(page.locator("#variants tbody tr").first).to_contain_text("3.25")
+    expect(page.locator("#score > svg")).to_contain_text("validation (less is better)")
+    assert "accuracy" not in page.locator("main").inner_text()

@@ -4,6 +4,10 @@ import { Pad } from "./drawing.js";
 const at = (id) => document.getElementById(id);
 const percent = (share, digits = 2) => `${(100 * share).toFixed(digits)} %`;
 const count = (value) => value.toLocaleString("en");
+const capital = (words) => words[0].toUpperCase() + words.slice(1);
+const isShare = () => page.about.metric.unit === "%";
+const shown = (value) => (isShare() ? 100 * value : value); // as charts and people read the metric
+const figure = (value) => (isShare() ? percent(value) : `${Number(value.toPrecision(4))}`);
 const LIVE = new Set(["waiting", "training", "evaluating", "stopped"]);
 const MOST_TRIED = 8; // models that look at an image
 const MOST_DOTTED = 12; // models that the fleet's chart marks
@@ -141,6 +145,7 @@ function showHead() {
   state.className = `pill ${about.state}`;
   at("note").textContent = about.note;
   at("title").textContent = about.name;
+  at("choose-title").textContent = `${capital(about.metric.label)} at every cost`;
   document.title = `${about.name} · fedfeast`;
   const clients = about.clients === null ? "" : ` over ${count(about.clients)} clients`;
   at("lead").textContent = `One elastic network, trained with ${about.method} on ${about.data}${clients}. Each device takes the largest model it affords.`;
@@ -183,11 +188,11 @@ function segment(content, pressed, onPress) {
 }
 
 function showTiles() {
-  const { about } = page, models = page.runs.get(about.name).variants, tiles = [];
-  const measured = models.filter((one) => one.test_accuracy !== null);
-  if (about.population_score !== null) tiles.push([percent(about.population_score), "mean test accuracy over all clients"]);
-  else if (about.validation_score !== null) tiles.push([percent(about.validation_score), "mean validation accuracy over clients"]);
-  if (measured.length) tiles.push([percent(Math.max(...measured.map((one) => one.test_accuracy))), "best model on the test set"]);
+  const { about } = page, models = page.runs.get(about.name).variants, tiles = [], { label, more_is_better } = about.metric;
+  const measured = models.map((one) => one.test_value).filter((value) => value !== null);
+  if (about.population_score !== null) tiles.push([figure(about.population_score), `mean test ${label} over all clients`]);
+  else if (about.validation_score !== null) tiles.push([figure(about.validation_score), `mean validation ${label} over clients`]);
+  if (measured.length) tiles.push([figure((more_is_better ? Math.max : Math.min)(...measured)), "best model on the test set"]);
   if (models.length) tiles.push([count(models.length), `models, ${charts.si(models[0].macs)} to ${charts.si(models.at(-1).macs)} MACs`]);
   if (about.served_share !== null) tiles.push([percent(about.served_share, 0), `of ${count(about.clients)} clients served`]);
   if (about.served_round !== null) tiles.push([count(about.served_round), "round that is served, the best so far"]);
@@ -200,6 +205,13 @@ function showTiles() {
     tile.append(strong, words);
     return tile;
   }));
+}
+
+/* The axis of the metric, as chart.py has it for reports. */
+function metricAxis(what) {
+  const facts = [isShare() ? "%" : "", page.about.metric.more_is_better ? "" : "less is better"].filter(Boolean);
+  const label = facts.length ? `${what} (${facts.join(", ")})` : what;
+  return isShare() ? { label, format: "percent", span: 10, ceiling: 100.5 } : { label, format: "number" };
 }
 
 // --- the budget and the choice ----------------------------------------------------------------------------------------
@@ -289,17 +301,19 @@ function refuseTooLittle(key, budget) {
 }
 
 function showCurve() {
-  const { key, format, axis, unit } = UNITS[page.unit], names = page.about.runs;
+  const { key, format, axis, unit } = UNITS[page.unit], names = page.about.runs, { label } = page.about.metric;
   const lines = names.map((name, index) => {
-    if (page.runs.get(name)?.data !== page.about.data) return { points: [] }; // accuracies on other data say nothing here
-    const points = (page.runs.get(name)?.variants ?? [])
-      .filter((one) => one.test_accuracy !== null && one[key] !== null)
-      .map((one) => [one[key], 100 * one.test_accuracy, 0, `${one.name} MACs`])
+    const run = page.runs.get(name);
+    if (run?.data !== page.about.data || run.metric.name !== page.about.metric.name) return { points: [] }; // other figures say nothing here
+    const points = run.variants
+      .filter((one) => one.test_value !== null && one[key] !== null)
+      .map((one) => [one[key], shown(one.test_value), 0, `${one.name} MACs`])
       .sort((one, other) => one[0] - other[0]);
-    return { label: names.length > 1 ? name : "test accuracy", colour: index, points, line: true, thin: name !== page.about.name };
+    return { label: names.length > 1 ? name : `test ${label}`, colour: index, points, line: true, thin: name !== page.about.name };
   }).filter((one) => one.points.length);
   if (!lines.length) {
-    const why = models().length ? "The models can be had already; their test accuracies are measured when training ends." : page.about.note;
+    const measured = label === "accuracy" ? "accuracies are" : `${label} is`;
+    const why = models().length ? `The models can be had already; their test ${measured} measured when training ends.` : page.about.note;
     return charts.draw(at("curve"), { empty: why, x: {}, y: {} });
   }
   const anchors = page.unit === "macs" ? page.runs.get(page.about.name).anchors : [];
@@ -307,9 +321,9 @@ function showCurve() {
     lines.push({ label: "the paper's FEAST", colour: "ink", points: anchors.map((one) => [one.macs, one.accuracy]), line: false, mark: "diamond" });
   }
   const [min, max] = range(), { chosen } = page;
-  const budget = models().length && { x: page.budget[page.unit] ?? min, at: chosen?.[key], y: chosen && chosen.test_accuracy !== null ? 100 * chosen.test_accuracy : null };
+  const budget = models().length && { x: page.budget[page.unit] ?? min, at: chosen?.[key], y: chosen && chosen.test_value !== null ? shown(chosen.test_value) : null };
   charts.draw(at("curve"), {
-    kind: "xy", x: { label: axis, scale: "log", format, min, max, unit }, y: { label: "test accuracy (%)", format: "percent", span: 10, ceiling: 100.5 },
+    kind: "xy", x: { label: axis, scale: "log", format, min, max, unit }, y: metricAxis(`test ${label}`),
     series: lines, legend: lines.length > 1, budget, anchors: anchors.map((one) => one.macs), onDrawn: placeSlider,
   });
 }
@@ -349,14 +363,14 @@ function showChosen(problem) {
   if (chosen.clients !== null) facts.push(["Clients it serves", `${count(chosen.clients)} of ${count(about.clients)}`]);
   facts.push(["Round", count(about.served_round)]);
   const list = element("dl", "", ...facts.flatMap(([name, value]) => [element("dt", "", name), element("dd", "", value)]));
-  const big = chosen.test_accuracy === null
+  const big = chosen.test_value === null
     ? [element("p", "big", chosen.name, " ", element("small", "", "MACs"))]
-    : [element("p", "big", percent(chosen.test_accuracy), " ", element("small", "", "test accuracy"))];
+    : [element("p", "big", figure(chosen.test_value), " ", element("small", "", `test ${about.metric.label}`))];
   const buttons = element("div", "buttons", download(chosen.id, "onnx", "↓ ONNX", true), download(chosen.id, "safetensors", "↓ safetensors", false));
   card.replaceChildren(element("p", "eyebrow", `This device gets the ${chosen.name} model`), ...big, list, buttons, command(chosen.id));
   const { unit, format } = UNITS[page.unit], budget = charts.formats[format](page.budget[page.unit]).replace(" ms", "");
-  const accuracy = chosen.test_accuracy === null ? "" : `, ${percent(chosen.test_accuracy)}`;
-  at("budget").setAttribute("aria-valuetext", `${budget} ${unit}: the ${chosen.name} model${accuracy}`);
+  const value = chosen.test_value === null ? "" : `, ${figure(chosen.test_value)}`;
+  at("budget").setAttribute("aria-valuetext", `${budget} ${unit}: the ${chosen.name} model${value}`);
 }
 
 function download(id, kind, label, primary) {
@@ -438,18 +452,18 @@ function showFleet() {
 
 function showHistory() {
   const { rounds, about } = page, x = { label: "round", format: "count", unit: "", min: 0, max: Math.max(about.total_rounds, 1), whole: true };
-  const validated = rounds.filter((row) => row.validation_score !== null).map((row) => [row.round, 100 * row.validation_score]);
+  const validated = rounds.filter((row) => row.validation_score !== null).map((row) => [row.round, shown(row.validation_score)]);
   const best = rounds.find((row) => row.round === about.served_round);
   at("history-text").textContent = best && best.validation_score !== null
-    ? `Best validation score so far: ${percent(best.validation_score)} in round ${count(best.round)}.`
+    ? `Best validation score so far: ${figure(best.validation_score)} in round ${count(best.round)}.`
     : "";
   if (!rounds.length) {
     charts.draw(at("score"), { empty: "The first round is not finished yet.", x: {}, y: {} });
     return at("loss").replaceChildren();
   }
   charts.draw(at("score"), validated.length ? {
-    kind: "xy", height: 190, x: { ...x, label: "round" }, y: { label: "validation (%)", format: "percent", span: 10, ceiling: 100.5 },
-    series: [{ label: "mean validation accuracy over clients", colour: 0, points: validated }],
+    kind: "xy", height: 190, x: { ...x, label: "round" }, y: metricAxis("validation"),
+    series: [{ label: `mean validation ${about.metric.label} over clients`, colour: 0, points: validated }],
   } : { empty: "No round is validated yet.", x: {}, y: {} });
   const roles = [...new Set(rounds.flatMap((row) => Object.keys(row.losses)))].sort();
   charts.draw(at("loss"), {
@@ -463,7 +477,7 @@ function showHistory() {
 
 function showTable() {
   const rows = models(), measured = rows.some((one) => one.latency_ms !== null);
-  const header = ["model", "MACs", "parameters", "test accuracy", ...(measured ? ["latency here"] : []), "clients it serves", "files"];
+  const header = ["model", "MACs", "parameters", `test ${page.about.metric.label}`, ...(measured ? ["latency here"] : []), "clients it serves", "files"];
   at("variants").tHead.replaceChildren(element("tr", "", ...header.map((name) => element("th", "", name))));
   at("variants").tBodies[0].replaceChildren(...rows.map((one) => {
     const files = ["onnx", "safetensors"].flatMap((kind) => {
@@ -472,7 +486,7 @@ function showTable() {
       return [link, " "];
     });
     const clients = one.clients === null ? "–" : count(one.clients);
-    const cells = [one.name, count(one.macs), count(one.parameters), one.test_accuracy === null ? "–" : percent(one.test_accuracy)];
+    const cells = [one.name, count(one.macs), count(one.parameters), one.test_value === null ? "–" : figure(one.test_value)];
     if (measured) cells.push(one.latency_ms === null ? "–" : charts.formats.milliseconds(one.latency_ms));
     const row = element("tr", "", ...[...cells, clients].map((cell) => element("td", "", cell)), element("td", "", ...files));
     row.dataset.id = one.id;

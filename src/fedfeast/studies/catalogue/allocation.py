@@ -2,7 +2,7 @@
 
 from fedfeast.evaluation import published
 from fedfeast.studies.arms import BASELINES, LABELS, Arm, method_arm
-from fedfeast.studies.results import Outcome, Results, published_of
+from fedfeast.studies.results import Outcome, Results, capital, published_of
 from fedfeast.studies.study import Findings, Resolve, Study
 from fedfeast.studies.tables import Cell, Column, Row, Table
 
@@ -27,11 +27,11 @@ def _largest(outcome: Outcome) -> float:
 
 
 def _gain(before: Outcome, after: Outcome) -> float:
-    return after.largest - before.largest
+    return after.lead(after.largest, before.largest)
 
 
 def _lead(feast: Outcome, *baselines: Outcome) -> float:
-    return feast.largest - max(map(_largest, baselines))
+    return feast.lead(feast.largest, *map(_largest, baselines))
 
 
 def _conclude(results: Results) -> Findings:
@@ -58,11 +58,11 @@ def _conclude(results: Results) -> Findings:
     tables = (
         Table(
             "gamma",
-            "Accuracy of each method's largest point",
+            f"{capital(results.metric.title)} of each method's largest point",
             "method",
             (*(Column(f"gamma {gamma:g}") for gamma in GAMMAS), Column("from 0 to 1")),
             tuple(rows),
-            "test accuracy in %",
+            results.measured_in,
             "Compare Figure 1 of the paper and Sec. 4.2; the baselines are trained at gamma 0 and 1.",
         ),
         Table(
@@ -71,7 +71,7 @@ def _conclude(results: Results) -> Findings:
             "allocation",
             (Column("lead"),),
             tuple(Row(f"gamma {gamma:g}", (lead,)) for gamma, lead in zip(ENDS, leads, strict=True)),
-            "points",
+            "points" if results.metric.is_share else "",
             "Compare Sec. 4.2 of the paper.",
         ),
     )

@@ -9,7 +9,7 @@ from fedfeast.planning.plan import plan_compute
 from fedfeast.recipes import Recipe
 from fedfeast.studies.arms import BASELINES, LABELS, Arm, method_arm
 from fedfeast.studies.plots import Plot
-from fedfeast.studies.results import Outcome, Results, extreme, published_of
+from fedfeast.studies.results import Outcome, Results, capital, extreme, published_of
 from fedfeast.studies.study import Findings, Resolve, Study
 from fedfeast.studies.tables import Cell, Column, Row, Table
 
@@ -23,7 +23,7 @@ def _score(outcome: Outcome) -> float:
 
 def _lead(feast: Outcome, *baselines: Outcome) -> float:
     """Return FEAST's population score less that of the strongest baseline."""
-    return feast.score - max(baseline.score for baseline in baselines)
+    return feast.lead(feast.score, *(baseline.score for baseline in baselines))
 
 
 def _wins(feast: Outcome, baseline: Outcome) -> float:
@@ -36,9 +36,9 @@ def curves(results: Results, name: str) -> Plot:
     feast = published.TRAINING_RULES.get(results.data, {}).get("full")
     return results.plot(
         name,
-        "Accuracy at every measured operating point",
-        "Test accuracy over inference cost. Lines connect measured points only to guide the eye; points in the shaded "
-        "part lie below the range in which all methods are compared. Dotted lines are the anchors.",
+        f"{capital(results.metric.title)} at every measured operating point",
+        f"Test {results.metric.title} over inference cost. Lines connect measured points only to guide the eye; points "
+        "in the shaded part lie below the range in which all methods are compared. Dotted lines are the anchors.",
         [results.line(arm, published=feast if arm == "feast" else None) for arm in results.arms],
     )
 
@@ -52,11 +52,11 @@ def _conclude_population(results: Results) -> Findings:
     margin = results.cell(_lead, "feast", *BASELINES, paper=published.MARGINS.get(data))
     population = Table(
         "population",
-        "Population-averaged test accuracy under largest-affordable serving",
+        f"Population-averaged test {results.metric.title} under largest-affordable serving",
         "data set",
         (*(Column(LABELS[method]) for method in METHODS), Column("FEAST's margin")),
         (Row(data, (*scores, margin)),),
-        "%",
+        results.metric.unit.strip(),
         "Compare Table 1 of the paper; the margin is that over the strongest baseline.",
     )
     wins = Table(
@@ -100,11 +100,11 @@ def _conclude_curves(results: Results) -> Findings:
     note = "Compare Figure 2 of the paper and Sec. 4.2; methods are compared from the smallest cached variant on."
     table = Table(
         "curves",
-        "Accuracy along the curve",
+        f"{capital(results.metric.title)} along the curve",
         "method",
         tuple(map(Column, columns)),
         tuple(rows),
-        "test accuracy in %",
+        results.measured_in,
         note,
     )
     return Findings((table,), (curves(results, "curves"),))
@@ -139,7 +139,7 @@ def _conclude_equal_compute(results: Results) -> Findings:
     columns = (
         Column("rounds", 0),
         Column("training PMACs"),
-        Column("population score (%)"),
+        Column(f"population score{results.percent}"),
         Column("FEAST's lead"),
         Column(f"clients won by FEAST, of {results.num_clients}", 0),
     )
@@ -166,7 +166,8 @@ def _conclude_density(results: Results) -> Findings:
         return restrict(feast.curve, baseline.curve, feast.budgets_macs)
 
     def restricted(feast: Outcome, baseline: Outcome) -> float:
-        return 100 * aligned(feast, baseline).population_score(feast.budgets_macs)
+        curve = aligned(feast, baseline)
+        return curve.metric.shown(curve.population_score(feast.budgets_macs))
 
     def kept(feast: Outcome, baseline: Outcome) -> float | None:
         margin = feast.score - baseline.score
@@ -182,15 +183,15 @@ def _conclude_density(results: Results) -> Findings:
             results.cell(_score, baseline, paper=scores[baseline]),
             results.cell(restricted, *pair),
             results.cell(_score, "feast", paper=scores["feast"]),
-            results.cell(lambda feast, other: feast.score - restricted(feast, other), *pair, paper=gain),
+            results.cell(lambda feast, other: feast.lead(feast.score, restricted(feast, other)), *pair, paper=gain),
             results.cell(kept, *pair, paper=published_of(published.MARGINS_KEPT, data, baseline)),
         )
         rows.append(Row(f"aligned with {LABELS[baseline]}", cells))
     columns = (
         Column("FEAST's points", 0),
-        Column("baseline's score (%)"),
-        Column("FEAST, restricted (%)"),
-        Column("FEAST, full cache (%)"),
+        Column(f"baseline's score{results.percent}"),
+        Column(f"FEAST, restricted{results.percent}"),
+        Column(f"FEAST, full cache{results.percent}"),
         Column("full cache adds"),
         Column("margin kept (%)"),
     )

@@ -62,10 +62,11 @@ def _unless_new(network: ElasticResNet, known_macs: set[int]) -> Penalty:
 
 @dataclass(frozen=True, eq=False)
 class _Extracted:
-    """Accuracies in % of a run's extracted networks, and of its cached curve at the same MACs."""
+    """Values of a run's extracted networks, and of its cached curve at the same MACs."""
 
-    accuracies: np.ndarray
+    values: np.ndarray
     on_curve: np.ndarray
+    direction: float  # one, or minus one where less is better
 
     @classmethod
     def of(cls, outcome: Outcome, variants: Sequence[Variant]) -> "_Extracted":
@@ -74,21 +75,22 @@ class _Extracted:
         federation = outcome.run.federation
         flat = outcome.run.best().flat.to(federation.device)
         measured = federation.test.curve(federation.method, flat, cached_points(variants))
-        cached = outcome.curve.points
+        cached, factor = outcome.curve.points, outcome.curve.metric.shown(1.0)
         return cls(
-            100 * np.array([point.accuracy for point in measured.points]),
-            100
+            factor * np.array([point.value for point in measured.points]),
+            factor
             * np.interp(
                 [variant.macs for variant in variants],
                 [point.macs for point in cached],
-                [point.accuracy for point in cached],
+                [point.value for point in cached],
             ),
+            outcome.curve.metric.merit(1.0),
         )
 
     @property
     def gaps(self) -> np.ndarray:
         """By how many points the networks are better than the curve."""
-        return np.asarray(self.accuracies - self.on_curve)
+        return np.asarray(self.direction * (self.values - self.on_curve))
 
 
 def _conclude(results: Results) -> Findings:
@@ -96,8 +98,8 @@ def _conclude(results: Results) -> Findings:
     variants = list(by_target.values())
     extracted = {outcome.seed: _Extracted.of(outcome, variants) for outcome in results.outcomes}
 
-    def accuracy(position: int) -> Measure:
-        return lambda outcome: float(extracted[outcome.seed].accuracies[position])
+    def value(position: int) -> Measure:
+        return lambda outcome: float(extracted[outcome.seed].values[position])
 
     def on_curve(position: int) -> Measure:
         return lambda outcome: float(extracted[outcome.seed].on_curve[position])
@@ -108,19 +110,19 @@ def _conclude(results: Results) -> Findings:
     rows = []
     for position, (target, variant) in enumerate(by_target.items()):
         costs = (Cell(Estimate(variant.macs / 1e6)), Cell(Estimate(variant.parameters / 1e6)))
-        measured = [results.cell(measure(position), "feast") for measure in (accuracy, on_curve, gap)]
+        measured = [results.cell(measure(position), "feast") for measure in (value, on_curve, gap)]
         rows.append(Row(format_macs(target), (*costs, *measured)))
     columns = (
         Column("MACs (M)", 3),
         Column("parameters (M)", 3),
-        Column("test accuracy (%)"),
-        Column("cached curve (%)"),
+        Column(f"test {results.metric.title}{results.percent}"),
+        Column(f"cached curve{results.percent}"),
         Column("gap"),
     )
     named = Cell()
     if NAMED_TARGET in by_target:
         paper = published.EXTRACTED_AT_30M.get(results.data)
-        named = results.cell(accuracy(list(by_target).index(NAMED_TARGET)), "feast", paper=paper)
+        named = results.cell(value(list(by_target).index(NAMED_TARGET)), "feast", paper=paper)
     mean = results.cell(
         lambda outcome: float(np.abs(extracted[outcome.seed].gaps).mean()),
         "feast",
@@ -130,7 +132,7 @@ def _conclude(results: Results) -> Findings:
         "extraction",
         "Uncached variants against the cached curve",
         "data set",
-        (Column("variants", 0), Column("mean absolute gap"), Column("accuracy at 30M (%)")),
+        (Column("variants", 0), Column("mean absolute gap"), Column(f"{results.metric.title} at 30M{results.percent}")),
         (Row(results.data, (Cell(Estimate(float(len(variants)))), mean, named)),),
         note="Compare Sec. 4.2 of the paper; gaps, in points, are those to the linearly interpolated cached curve.",
     )
@@ -140,7 +142,8 @@ def _conclude(results: Results) -> Findings:
         if row.cells[2].ours is not None
     ]
     uncached = Line("extracted, uncached", tuple(sorted(points, key=lambda point: point.macs)), 1, dashed=True)
-    caption = "Test accuracy of cached variants, and of networks extracted and recalibrated after training."
+    what = f"Test {results.metric.title} of cached variants"
+    caption = f"{what}, and of networks extracted and recalibrated after training."
     return Findings(
         (summary, Table("extracted-variants", "The extracted variants", "target", columns, tuple(rows))),
         (results.plot("extraction", "Cached and extracted variants", caption, [results.line("feast"), uncached]),),

@@ -32,9 +32,10 @@ NAS_ARMS = (
 def _at_anchors(results: Results, name: str, title: str, papers: Mapping[str, Sequence[float]], note: str) -> Findings:
     rows = tuple(Row(arm.label, results.at_anchors(key, papers.get(key))) for key, arm in results.arms.items())
     lines = [results.line(key, colour, published=papers.get(key)) for colour, key in enumerate(results.arms)]
-    caption = "Test accuracy of every cached variant; diamonds are the paper's numbers at the anchors."
+    what = f"Test {results.metric.title} of every cached variant"
+    caption = f"{what}; diamonds are the paper's numbers at the anchors."
     return Findings(
-        (Table(name, title, "training rule", results.anchor_columns(), rows, "test accuracy in %", note),),
+        (Table(name, title, "training rule", results.anchor_columns(), rows, results.measured_in, note),),
         (results.plot(name, title, caption, lines),),
     )
 

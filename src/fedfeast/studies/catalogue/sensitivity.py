@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from fedfeast.evaluation import published
 from fedfeast.studies.arms import LABELS, Arm, method_arm
 from fedfeast.studies.plots import Plot
@@ -33,7 +35,7 @@ class Sweep:
         return [self.arm(method, value, {}).name for value in self.values]
 
     def table(self, results: Results, title: str) -> Table:
-        """Return both methods' accuracies at the anchors, and the change from the first to the last."""
+        """Return both methods' values at the anchors, and the change from the first to the last."""
         rows = []
         for method in METHODS:
             for value, arm in zip(self.values, self.names(method), strict=True):
@@ -43,7 +45,7 @@ class Sweep:
                 rows.append(Row(results.arms[arm].label, (*results.at_anchors(arm, papers), change)))
         columns = (*results.anchor_columns(), Column(_span(results)))
         name = f"{self.name}-anchors"
-        return Table(name, title, "method", columns, tuple(rows), "test accuracy in %", NOTE)
+        return Table(name, title, "method", columns, tuple(rows), results.measured_in, NOTE)
 
     def extremes(self, results: Results, title: str, unit: str, measure: Measure, papers: Ranges) -> Table:
         """Return the least and greatest of a measure over the sweep."""
@@ -71,13 +73,23 @@ def _change(results: Results) -> Measure:
 
     def change(outcome: Outcome) -> float | None:
         first, last = (outcome.at(results.anchors[end].budget_macs) for end in (0, -1))
-        return None if first is None or last is None else last - first
+        return None if first is None or last is None else outcome.lead(last, first)
 
     return change
 
 
+def _is_better(ours: Outcome, theirs: Outcome, budget_macs: float) -> bool:
+    """Return whether one serves a budget better; nothing fits counts as what it does in scores."""
+    values = [one.curve.client_values(np.array([budget_macs]))[0] for one in (ours, theirs)]
+    return ours.lead(*values) > 0
+
+
 def _span(results: Results) -> str:
     return f"{results.anchors[0].label} to {results.anchors[-1].label}"
+
+
+def _points(results: Results) -> str:
+    return "points" if results.metric.is_share else ""
 
 
 ZIPF = Sweep("s", (0.8, 1.0, 1.2, 1.5), 1.2)
@@ -101,7 +113,11 @@ def _conclude_zipf(results: Results) -> Findings:
     papers = published.ZIPF_LARGEST.get(results.data, {})
     last = results.anchors[-1]
     largest = ZIPF.extremes(
-        results, f"Test accuracy at {last.label}", "%", lambda outcome: outcome.at(last.budget_macs), papers
+        results,
+        f"Test {results.metric.title} at {last.label}",
+        results.metric.unit.strip(),
+        lambda outcome: outcome.at(last.budget_macs),
+        papers,
     )
     return Findings(
         (ZIPF.table(results, "Budgets from Zipf(s)"), largest), (ZIPF.plot(results, "Budgets from Zipf(s)"),)
@@ -122,7 +138,7 @@ def _conclude_dirichlet(results: Results) -> Findings:
         """Return at how many anchors of all settings FEAST is better."""
         middle = len(DIRICHLET.values)
         pairs = list(zip(outcomes[:middle], outcomes[middle:], strict=True))
-        return float(sum((ours.at(one) or 0) > (theirs.at(one) or 0) for ours, theirs in pairs for one in budgets))
+        return float(sum(_is_better(ours, theirs, one) for ours, theirs in pairs for one in budgets))
 
     arms = [name for method in METHODS for name in DIRICHLET.names(method)]
     wins = Table(
@@ -136,7 +152,7 @@ def _conclude_dirichlet(results: Results) -> Findings:
     return Findings(
         (
             DIRICHLET.table(results, "Data divided with alpha_eff"),
-            DIRICHLET.extremes(results, f"Change from {_span(results)}", "points", _change(results), papers),
+            DIRICHLET.extremes(results, f"Change from {_span(results)}", _points(results), _change(results), papers),
             wins,
         ),
         (DIRICHLET.plot(results, "Data divided with alpha_eff"),),
