@@ -50,6 +50,28 @@ class Block(nn.Module):
         return features + fed
 
 
+class Tokens(nn.Module):
+    """Token ids as a sequence: an embedding each, and what a short convolution makes of it and those just before.
+
+    What attention would have to learn first, which letters stand together, plain SGD finds at once this way.
+    """
+
+    def __init__(self, vocabulary: int, embedding: int, context: int) -> None:
+        super().__init__()
+        self.context = context
+        self.symbol = nn.Embedding(vocabulary, embedding)
+        nn.init.normal_(self.symbol.weight, std=0.5)
+        self.before = nn.Conv1d(embedding, embedding, context) if context else None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return (batch, length, embedding); no place sees a later one."""
+        features: Tensor = self.symbol(inputs)
+        if self.before is None:
+            return features
+        padded = F.pad(features.transpose(1, 2), (self.context - 1, 0))
+        return features + self.before(padded).transpose(1, 2)
+
+
 class Pieces(nn.Module):
     """Numbers (batch, channels, ...) as a sequence: squares of an image or steps of time, each made an embedding."""
 
@@ -108,15 +130,15 @@ def nested_transformer(  # noqa: PLR0913 - each argument is a choice, a fact of 
     patch: int = 4,
     dropout: float = 0.0,
     pooled: bool | None = None,
+    context: int = 5,
 ) -> nn.Module:
-    """Tokens: causal, next-token logits unless pooled; numbers: pieces of the given side, pooled class logits."""
+    """Tokens: causal, next-token logits unless pooled; numbers: pieces of a side (patch), pooled class logits."""
     is_tokens = vocabulary is not None
     pooled = not is_tokens if pooled is None else pooled
     whole = example_shape("nested_transformer", shape, channels, side, length)
     embed: nn.Module
     if vocabulary is not None:
-        embed, length = nn.Embedding(vocabulary, embedding), whole[-1]
-        nn.init.normal_(embed.weight, std=0.1)
+        embed, length = Tokens(vocabulary, embedding, context), whole[-1]
     else:
         embed = Pieces(whole if len(whole) > 1 else (1, *whole), patch, embedding)
         length = embed.length
