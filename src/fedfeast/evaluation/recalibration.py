@@ -23,9 +23,9 @@ def recalibrate(deployed: Deployed, calibration: Examples, normalisation: Normal
     dtype = deployed.flat.dtype
     if not needs_recalibration(deployed):
         return {}
-    for inputs, _ in in_batches(calibration, normalisation, CALIBRATION_BATCH, dtype):
+    for number, (inputs, _) in enumerate(in_batches(calibration, normalisation, CALIBRATION_BATCH, dtype)):
         deployed(inputs, recording)
-        if not recording.statistics(dtype):
+        if number == 0 and not recording.statistics(dtype):
             break  # no layer needs statistics, and the other batches would say the same
     return recording.statistics(dtype)
 

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from fedfeast.data import tasks
+if TYPE_CHECKING:
+    from fedfeast.data.tasks import Metric  # charts are described without torch
 
 Spec = dict[str, Any]  # what charts.js takes, in its own words
 Colour = int | str  # a series' number, a name of the stylesheet ("grey"), or "grade:0.5", half-way along an order
@@ -206,17 +207,15 @@ class HeatMap:
 
 
 AnyChart = Chart | HeatMap
+ACCURACY = Axis("test accuracy (%)", "percent", span=10, ceiling=100.5)
 COUNTED_CLIENTS = Axis("clients by budget", "count", floor=0, whole=True)
 
 
-def metric_axis(metric: tasks.Metric, what: str = "") -> Axis:
+def metric_axis(metric: "Metric", what: str = "") -> Axis:
     """Return the axis of a metric on the test set, or of what else it says; shares are in percent."""
     facts = [*(["%"] if metric.is_share else []), *([] if metric.more_is_better else ["less is better"])]
     label = (what or f"test {metric.title}") + (f" ({', '.join(facts)})" if facts else "")
     return Axis(label, "percent", span=10, ceiling=100.5) if metric.is_share else Axis(label)
-
-
-ACCURACY = metric_axis(tasks.ACCURACY)
 
 
 def macs_axis(
