@@ -5,15 +5,19 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from own_networks import built_cnn
 from tiny import COUNTABLE_SPACE, cache_of
+from torch import Tensor, nn
 
 from fedfeast.evaluation.slice_regions import ActivatedSupport, Part, SliceRegions, cut_regions, part_of
 from fedfeast.federation import Client
 from fedfeast.methods import Feast
 from fedfeast.methods.feast import TrainingRule
-from fedfeast.networks import Architecture, ElasticResNet, SearchSpace
+from fedfeast.networks import Architecture, ElasticResNet, SearchSpace, Shapes
+from fedfeast.networks.built import BuiltNetwork, elastic
+from fedfeast.randomness import named_generator
 from fedfeast.routing import LeadingSlices, envelope_of
-from fedfeast.variants import read_cache
+from fedfeast.variants import Variant, VariantCache, choose_members, read_cache
 
 WIDE = {"stem_channels": 6, "stage_channels": (6, 10), "depths": (0, 1, 2), "widths": (0.4, 0.7, 1.0)}
 TINY = ElasticResNet(replace(COUNTABLE_SPACE, **WIDE))  # type: ignore[arg-type]
@@ -148,3 +152,41 @@ def test_parts() -> None:
     assert part_of("stem.norm.scale") == Part("stem", None)
     assert part_of("stage2.block10.conv1") == Part("stage2", 10)
     assert part_of("head.bias") == Part("head", None)
+
+
+def test_regions_of_a_network_of_one_s_own_are_those_of_its_positions() -> None:
+    network = built_cnn()
+    cache = choose_members(network, 5, named_generator(0))
+    regions = cut_regions(network, cache)
+    assert int(regions.num_parameters.sum()) == network.layout.num_parameters
+
+    def positions(shapes: Shapes) -> set[int]:
+        return set(LeadingSlices.of(network.layout, shapes).index().tolist())
+
+    for number, variant in enumerate(cache, start=1):
+        envelope = positions(network.shapes(envelope_of(cache.variants[:number], network)))
+        assert int(regions.num_parameters[regions.routed_from <= number].sum()) == len(envelope)
+        activated = positions(network.shapes(variant.architecture))
+        assert int(regions.num_parameters[regions.activates[:, number - 1]].sum()) == len(activated)
+    assert part_of("blocks.1.2.weight") == Part("blocks", 1)
+    assert part_of("scale") == Part("scale", None)
+
+
+class Boxes(nn.Module):
+    """A tensor of which three axes change, and one without axes."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.box, self.scale = nn.Parameter(torch.zeros(size, size + 1, size + 2)), nn.Parameter(torch.ones(()))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs * self.scale + self.box.sum()
+
+
+def test_every_axis_of_a_tensor_may_change() -> None:
+    network = BuiltNetwork(elastic(size=[1, 2, 4])(lambda size: Boxes(size)), {}, (3,))
+    variants = [Variant(one, position, 1) for position, one in enumerate(network.builder.members())]
+    regions = cut_regions(network, VariantCache.of(variants))
+    sizes = [int(regions.num_parameters[regions.activates[:, number]].sum()) for number in range(3)]
+    assert sizes == [1 * 2 * 3 + 1, 2 * 3 * 4 + 1, 4 * 5 * 6 + 1]
+    assert int(regions.num_parameters.sum()) == sizes[-1]

@@ -1,11 +1,13 @@
 from pathlib import Path
 
 import pytest
+from own_networks import built_cnn
 
 from fedfeast.errors import InvalidInput
-from fedfeast.planning.searching import search_recipe, targets_of
+from fedfeast.planning.searching import search_members, search_recipe, targets_of
 from fedfeast.recipes import load_recipe
 from fedfeast.variants import read_cache
+from fedfeast.variants.search import Found
 
 RECIPE = load_recipe("digits")
 
@@ -39,3 +41,13 @@ def test_repeated_targets_are_reported_once() -> None:
 def test_a_target_below_the_least_network_is_refused() -> None:
     with pytest.raises(InvalidInput, match="128320"):
         search_recipe(RECIPE, [1000.0])
+
+
+def test_a_network_of_one_s_own_is_searched_by_its_members(tmp_path: Path) -> None:
+    network = built_cnn()
+    said: list[Found] = []
+    result = search_members(network, RECIPE, None, said.append)
+    assert list(result.found) == said
+    assert (result.found[0].architecture, result.found[-1].architecture) == (network.smallest, network.largest)
+    result.write(tmp_path / "mine.csv")
+    assert [one.macs for one in read_cache(str(tmp_path / "mine.csv"), network)] == [one.macs for one in said]

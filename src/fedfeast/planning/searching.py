@@ -60,14 +60,14 @@ def search_recipe(
     recipe = resolve_recipe(recipe)
     network: ElasticNetwork = build_network(recipe)
     if isinstance(network, BuiltNetwork):
-        return _search_members(network, recipe, targets_macs, on_target)
+        return search_members(network, recipe, targets_macs, on_target)
     assert isinstance(network, ElasticResNet)
     targets = list(targets_macs) if targets_macs is not None else targets_of(recipe)
     found = search_cache(network.space, targets, named_generator(recipe.seed, "search"), on_target=on_target)
     return SearchResult(network, found, tuple(repeated(found)), tuple(dominated(found)))
 
 
-def _search_members(
+def search_members(
     network: BuiltNetwork,
     recipe: Recipe,
     targets_macs: Sequence[float] | None,

@@ -12,10 +12,23 @@ Spec = dict[str, Any]  # what charts.js takes, in its own words
 Colour = int | str  # a series' number, a name of the stylesheet ("grey"), or "grade:0.5", half-way along an order
 Format = Literal["macs", "percent", "count", "number", "milliseconds"]
 Mark = Literal[
-    "dot", "square", "triangle", "wedge", "plus", "star", "cross", "pentagon", "leftward", "diamond", "ring", "none"
+    "dot",
+    "square",
+    "triangle",
+    "wedge",
+    "plus",
+    "star",
+    "cross",
+    "pentagon",
+    "leftward",
+    "rightward",
+    "hexagon",
+    "diamond",
+    "ring",
+    "none",
 ]
 
-# Nine marks beside ten colours: the first ninety numbers differ in one or the other, the first nine in both.
+# Eleven marks beside ten colours: the first 110 numbers differ in one or the other, the first ten in both.
 FILLED_MARKS: tuple[Mark, ...] = (
     "dot",
     "square",
@@ -26,6 +39,8 @@ FILLED_MARKS: tuple[Mark, ...] = (
     "cross",
     "pentagon",
     "leftward",
+    "rightward",
+    "hexagon",
 )
 DASHED, DOTTED = (7.0, 4.0), (2.0, 4.0)  # pixels drawn and pixels left out
 HEIGHT = 330  # pixels

@@ -36,6 +36,8 @@ MARKERS: Mapping[Mark, tuple[str, float]] = {  # matplotlib's name, and how much
     "cross": ("X", 1.4),
     "pentagon": ("p", 1.2),
     "leftward": ("<", 1.15),
+    "rightward": (">", 1.15),
+    "hexagon": ("h", 1.2),
     "diamond": ("D", 1),
     "ring": ("o", 1.6),
     "none": ("", 1),

@@ -44,6 +44,7 @@ def test_choices_can_be_narrowed() -> None:
     ("choices", "message"),
     [
         ({}, "has no choice"),
+        ({"width": 4}, "is no list"),
         ({"width": [4]}, "nothing to choose"),
         ({"width": [4, 2]}, "not in rising order"),
         ({"width": [2, 2, 4]}, "not in rising order"),

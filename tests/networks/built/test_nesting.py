@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import count
+from threading import Lock
 
 import pytest
 import torch
@@ -9,6 +10,9 @@ from torch import Tensor, nn
 
 from fedfeast.errors import InvalidInput
 from fedfeast.networks.built import BuiltNetwork, elastic
+from fedfeast.networks.built.construction import FIXED_SEED, construct
+from fedfeast.networks.normalisation import by_batch
+from fedfeast.randomness import named_generator
 
 RISING = count(3)
 
@@ -79,6 +83,25 @@ def lazy(size: int) -> nn.Module:
     return nn.LazyLinear(size)
 
 
+class Viewing(nn.Linear):
+    """Reads its weight as a plain row of numbers, which a slice is not."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs * self.weight.view(-1).sum() + self.bias.sum()
+
+
+def viewing(size: int) -> nn.Module:
+    return Viewing(4, size)
+
+
+class Locked(nn.Linear):
+    """Holds what cannot be copied."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(4, size)
+        self.lock = Lock()
+
+
 def alpha_dropout(size: int) -> nn.Module:
     return nn.Sequential(nn.Linear(4, size), nn.AlphaDropout(0.1), nn.Linear(size, 3))
 
@@ -99,6 +122,8 @@ def alpha_dropout(size: int) -> nn.Module:
         (idle, "does not depend on idle: use it in forward"),
         (two_outputs, "forward returned tuple: return one tensor"),
         (lazy, "lazy module"),
+        (viewing, "use reshape, not view, on parameters"),
+        (Locked, "cannot be copied .*keep no files, locks or streams"),
         (alpha_dropout, "module 1 is nn.AlphaDropout.*use nn.Dropout"),
     ],
 )
@@ -141,3 +166,33 @@ def test_a_frozen_parameter_is_the_same_in_all_members() -> None:
 def test_groups_that_keep_their_channels_nest(function: Callable[[int], nn.Module]) -> None:
     network = BuiltNetwork(elastic(size=[2, 4])(function), {}, (3, 5))
     assert network.macs(network.smallest) < network.macs(network.largest)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: nn.LSTM(4, 4, num_layers=2, batch_first=True),
+        lambda: nn.GRU(4, 4, batch_first=True),
+        lambda: nn.MultiheadAttention(4, 2, batch_first=True),
+    ],
+    ids=["LSTM", "GRU", "attention"],
+)
+def test_fused_layers_of_one_size_train(layer: Callable[[], nn.Module]) -> None:
+    def function(size: int) -> nn.Module:
+        made = layer()
+        head = nn.Sequential(nn.Linear(4, size), nn.Linear(size, 3))
+        return Wrapped(made, nn.Identity(), head, isinstance(made, nn.MultiheadAttention))
+
+    network = BuiltNetwork(elastic(size=[2, 4])(function), {}, (8, 4))
+    flat, inputs = network.initial_weights(named_generator(0)).double(), torch.randn(2, 8, 4, dtype=torch.float64)
+    views = network.layout.views(flat, network.shapes(network.smallest))
+    weights = {name: view.detach().requires_grad_() for name, view in views.items()}
+    module = construct(network.builder, network.smallest, {}, FIXED_SEED).double()
+    module.load_state_dict(views)
+    (outputs,), expected = network.forward(weights, inputs, network.smallest, by_batch), module(inputs)
+    torch.testing.assert_close(outputs, expected, rtol=0, atol=1e-12)
+    ours = torch.autograd.grad(outputs.square().sum(), list(weights.values()))
+    theirs = torch.autograd.grad(expected.square().sum(), list(module.parameters()))
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+    assert network.macs(network.smallest) > 8 * (2 * 4 + 3 * 2) + 8 * 4 * 4

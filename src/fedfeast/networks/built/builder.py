@@ -1,7 +1,7 @@
 """The decorator that makes a constructor elastic: its choices, and what it asks of the data."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from inspect import Parameter, getsourcefile, signature
@@ -149,6 +149,9 @@ def elastic(
     patterns = (frozen,) if isinstance(frozen, str) else tuple(frozen)
 
     def decorate(function: Callable[..., nn.Module]) -> Builder:
+        for name, values in choices.items():
+            if isinstance(values, str) or not isinstance(values, Iterable):
+                raise InvalidInput(f"elastic({name}={values!r}) is no list: give the values that it may take.")
         listed = {name: tuple(values) for name, values in choices.items()}
         return Builder(function, listed, patterns, sha256=source_hash(function))
 

@@ -75,7 +75,8 @@ def _measured(specimen: Specimen, measure: Callable[["_Pass"], Measured]) -> Mea
     except Exception as error:  # whatever a user's own code may raise
         raise InvalidInput(
             f"an example of shape {list(input_shape)} does not fit the network ({type(error).__name__}: {error}): "
-            "give an example that its forward takes, or let the builder ask the data for their shape."
+            "give an example that its forward takes, let the builder ask the data for their shape, and use reshape, "
+            "not view, on parameters."
         ) from error
 
 
@@ -84,7 +85,7 @@ class _Pass:
 
     def __init__(self, module: nn.Module, patterns: tuple[str, ...], example: Tensor) -> None:
         tensors, held = Tensors.of(module, patterns), dict(module.named_parameters())
-        self.weights = {name: held[name].detach().to(example.device).requires_grad_() for name in tensors.learning}
+        self.weights = {name: _as_slice(held[name], example.device).requires_grad_() for name in tensors.learning}
         frozen = {name: held[name].detach() for name in tensors.frozen}
         self.skeleton = Skeleton(module, tensors, frozen, torch.float32, example.device)
         self._example = example
@@ -116,3 +117,10 @@ def _count(one: _Pass) -> Cost:
 def _unused(one: _Pass) -> tuple[str, ...]:
     gradients = torch.autograd.grad(one.output().sum(), list(one.weights.values()), allow_unused=True)
     return tuple(name for name, gradient in zip(one.weights, gradients, strict=True) if gradient is None)
+
+
+def _as_slice(parameter: Tensor, device: torch.device) -> Tensor:
+    """Return a copy that lies in memory as a member's tensors do: as a leading slice of a larger one."""
+    larger = torch.empty([size + 1 for size in parameter.shape], dtype=parameter.dtype, device=device)
+    part = larger[tuple(slice(size) for size in parameter.shape)]
+    return part.copy_(parameter.detach())

@@ -32,7 +32,12 @@ class Skeleton:
         parameters = dict(module.named_parameters())
         empty = {name: nn.Parameter(torch.empty_like(one, device="meta")) for name, one in parameters.items()}
         names = {id(one): name for name, one in empty.items()}
-        copied = copy.deepcopy(module, {id(one): empty[name] for name, one in parameters.items()})
+        try:
+            copied = copy.deepcopy(module, {id(one): empty[name] for name, one in parameters.items()})
+        except TypeError as error:
+            raise InvalidInput(
+                f"the network cannot be copied ({error}): keep no files, locks or streams in it."
+            ) from error
         self.module = with_pass_layers(copied, self._current, frozenset(tensors.frozen)).eval()
         self._places: list[tuple[Owned, str, str]] = []  # where a parameter is lent to, and its full name
         for owned in (one._parameters for one in self.module.modules()):
