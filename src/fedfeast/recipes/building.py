@@ -46,7 +46,8 @@ def build_method(recipe: Recipe) -> tuple[Method, Parts]:
 def build_parts(recipe: Recipe) -> Parts:
     """Return what a method is built from: networks for the recipe's data, cached variants, rounds."""
     elastic = build_network(recipe)
-    return Parts(elastic, build_cache(recipe, elastic), build_resnet(recipe), recipe.training.rounds)
+    resnet = build_resnet(recipe) if recipe.network.builder is None else None
+    return Parts(elastic, build_cache(recipe, elastic), resnet, recipe.training.rounds)
 
 
 def build_network(recipe: Recipe) -> ElasticNetwork:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfeast.federation import Method
+from fedfeast.federation.parts import ANY_NETWORK
 from fedfeast.methods import METHODS
 from fedfeast.recipes.building import build_parts
 from fedfeast.recipes.recipe import Recipe, resolve_recipe
@@ -17,7 +18,8 @@ def list_methods(
 ) -> list[dict[str, Any]]:
     """Return each method's name, sentence, paper, options and operating points for a recipe's networks."""
     parts = build_parts(resolve_recipe(recipe, settings))
-    return [_describe(name, method.build(parts)) for name, method in METHODS.items()]
+    names = METHODS if parts.resnet is not None else ANY_NETWORK
+    return [_describe(name, METHODS[name].build(parts)) for name in names]
 
 
 def _describe(name: str, method: Method) -> dict[str, Any]:

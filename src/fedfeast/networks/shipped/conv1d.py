@@ -2,6 +2,7 @@
 
 from math import prod
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -10,6 +11,7 @@ from fedfeast.networks.built import elastic
 from fedfeast.networks.shipped.shapes import example_shape
 
 STAGES = 3  # after each the time is halved
+GAINED = 3.0  # about what asinh makes of an ordinary value under a usual gain
 
 
 class Block(nn.Module):
@@ -32,14 +34,17 @@ class Block(nn.Module):
 class Conv1d(nn.Module):
     """A strided first convolution, stages of blocks, the mean over time, a head."""
 
-    def __init__(self, channels: int, width: int, depth: int, classes: int, dropout: float) -> None:
+    def __init__(self, channels: int, width: int, depth: int, classes: int, dropout: float, gain: float) -> None:
         super().__init__()
+        self.gain = gain
         self.stem = nn.Conv1d(channels, width, 5, stride=2, padding=2)
         self.stages = nn.ModuleList(nn.ModuleList(Block(width, dropout) for _ in range(depth)) for _ in range(STAGES))
         self.norm, self.head = nn.BatchNorm1d(width), nn.Linear(width, classes)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return (batch, classes) of (batch, channels, length); an image's rows are channels over time."""
+        if self.gain:
+            inputs = torch.asinh(self.gain * inputs) / GAINED
         features = self.stem(inputs.flatten(1, -2))
         for number, stage in enumerate(self.stages):
             if number:
@@ -61,9 +66,13 @@ def conv1d(  # noqa: PLR0913 - each argument is a choice, a fact of the data or 
     side: int | None = None,
     length: int | None = None,
     dropout: float = 0.0,
+    gain: float = 0.0,
 ) -> nn.Module:
-    """Sensors (channels, length), or a spectrogram (1, bands, time) whose bands become channels."""
+    """Sensors (channels, length), or a spectrogram (1, bands, time) whose bands become channels.
+
+    A gain, e.g. 30, brings out what is small beside what is large: the trembling of a person who sits.
+    """
     whole = example_shape("conv1d", shape, channels, side, length)
     if len(whole) < 2:
         raise InvalidInput(f"builder conv1d reads channels over time, and an example has the shape {list(whole)}.")
-    return Conv1d(prod(whole[:-1]), width, depth, classes, dropout)
+    return Conv1d(prod(whole[:-1]), width, depth, classes, dropout, gain)

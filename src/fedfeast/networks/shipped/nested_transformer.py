@@ -69,7 +69,8 @@ class Tokens(nn.Module):
         if self.before is None:
             return features
         padded = F.pad(features.transpose(1, 2), (self.context - 1, 0))
-        return features + self.before(padded).transpose(1, 2)
+        with_those_before: Tensor = features + self.before(padded).transpose(1, 2)
+        return with_those_before
 
 
 class Pieces(nn.Module):
