@@ -23,7 +23,6 @@ class Cost:
     """Multiply-accumulates of one example."""
 
     macs: int
-    convolution_macs: int
     draws: bool  # whether training passes drop something
     output_shape: Shape  # (examples, ...)
 
@@ -110,8 +109,7 @@ def _count(one: _Pass) -> Cost:
     with sdpa_kernel(SDPBackend.MATH), counter:
         output = one.output()
     flops = counter.get_flop_counts()["Global"]
-    convolutions = flops.get(torch.ops.aten.convolution, 0)
-    return Cost(sum(flops.values()) // 2, convolutions // 2, one.skeleton.draws, tuple(output.shape))
+    return Cost(sum(flops.values()) // 2, one.skeleton.draws, tuple(output.shape))
 
 
 def _unused(one: _Pass) -> tuple[str, ...]:
