@@ -62,7 +62,9 @@ class Skeleton:
                 self.module.train(layers.training)
             self._current.layers = layers
             for owned, own_name, name in self._places:
-                owned[own_name] = weights[name]
+                one = weights[name]
+                # In torch's own order: else images came out of a convolution in another, and view() would refuse them.
+                owned[own_name] = one.flatten().view(one.shape) if one.ndim == 4 else one
             self._refresh_recurrent()
             try:
                 output = self.module(inputs)
