@@ -124,6 +124,25 @@ def asking(width: int, *, channels: int, classes: int) -> nn.Module:
     return Asking(width, channels, classes)
 
 
+class Waiting(nn.Module):
+    """Waits for its device, which torch notices only where that is forbidden."""
+
+    def __init__(self, width: int, channels: int, classes: int) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(channels * 10, width), nn.Linear(width, classes)
+
+    def forward(self, signals: Tensor) -> Tensor:
+        hidden = self.up(signals.flatten(1)).relu()
+        if hidden.is_cuda:
+            torch.cuda.synchronize()
+        return torch.as_tensor(self.down(hidden))
+
+
+@elastic(width=[4, 8])
+def waiting(width: int, *, channels: int, classes: int) -> nn.Module:
+    return Waiting(width, channels, classes)
+
+
 @dataclass(frozen=True, eq=False)
 class SmallFederation:
     """What an engine is made of, and a round's plan."""

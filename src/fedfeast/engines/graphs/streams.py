@@ -12,6 +12,8 @@ Mark = torch.cuda.Event | None
 # Memory that captured work shares: what one leaves there holds until another runs. Torch has no public type for it.
 Pool = Any
 
+_BROKEN: list[torch.cuda.CUDAGraph] = []  # torch still asks them whether memory of the host is theirs
+
 
 class Stream(Protocol):
     """A queue of work; queues run side by side except where one waits for another."""
@@ -106,11 +108,24 @@ class CudaStream:
                 work()
             except BaseException:
                 with suppress(RuntimeError):  # that the capture has failed
-                    graph.capture_end()
+                    _end_capture(graph, pool)
                 raise
-            graph.capture_end()
+            _end_capture(graph, pool)
         replay: Callable[[], None] = graph.replay
         return replay
+
+
+def _end_capture(graph: torch.cuda.CUDAGraph, pool: Pool) -> None:
+    try:
+        graph.capture_end()
+    except RuntimeError:
+        # Where CUDA refuses, torch would go on as if captured: no memory could ever be freed again.
+        _BROKEN.append(graph)
+        device = torch.cuda.current_device()
+        with suppress(RuntimeError):
+            torch._C._cuda_endAllocateToPool(device, pool)
+            torch._C._cuda_releasePool(device, pool)
+        raise
 
 
 @contextmanager
