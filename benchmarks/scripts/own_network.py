@@ -13,6 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from fedfeast.data import (
 )
 from fedfeast.data.tasks import task_named
 from fedfeast.engines import EagerEngine, GraphEngine, Precision
-from fedfeast.federation import Assignment, Client, Engine, LocalSgd, Method, RoundOrder
+from fedfeast.federation import Assignment, Client, Engine, LocalSgd, Method, RoundOrder, RoundResult
 from fedfeast.methods import Feast
 from fedfeast.networks.built import BuiltNetwork, Member, elastic
 from fedfeast.networks.built.construction import FIXED_SEED, Tensors, construct
@@ -296,23 +297,18 @@ def measure_on_cuda(case: Case, rounds: int, precision: Precision) -> dict[str, 
     device = torch.device("cuda")
     flat = case.initial_weights(device)
     eager, graphs = EagerEngine(*case.parts, torch.float32, device), GraphEngine(*case.parts, precision, device)
-    engines: dict[str, Engine] = {"eager": eager, "graphs": graphs}
-    by_turns(
-        {"eager": lambda index: eager.run_round(case.order(flat, index))}, min(WARM_UP, rounds), torch.cuda.synchronize
-    )
+
+    def run(engine: Engine, round_index: int) -> RoundResult:
+        torch.backends.cudnn.deterministic = engine is graphs  # alone, the eager engine leaves the choice to cuDNN
+        return engine.run_round(case.order(flat, round_index))
+
+    by_turns({"eager": partial(run, eager)}, min(WARM_UP, rounds), torch.cuda.synchronize)
     started = time.perf_counter()
-    first = [graphs.run_round(case.order(flat, index)) for index in range(rounds)]
+    first = [run(graphs, index) for index in range(rounds)]
     torch.cuda.synchronize()
     with_capturing = time.perf_counter() - started
-    expected = eager.run_round(case.order(flat, 0)).flat
-    medians = by_turns(
-        {
-            name: lambda index, engine=engine: engine.run_round(case.order(flat, index))
-            for name, engine in engines.items()
-        },
-        rounds,
-        torch.cuda.synchronize,
-    )
+    expected = run(eager, 0).flat
+    medians = by_turns({"eager": partial(run, eager), "graphs": partial(run, graphs)}, rounds, torch.cuda.synchronize)
     free, total = torch.cuda.mem_get_info()
     return {
         "case": case.name,
