@@ -47,6 +47,7 @@ hooks: setup ## Have git check format, lint and types at every commit
 
 bench: setup ## Measure speed and memory; results belong in benchmarks/results/
 	$(BIN)/python benchmarks/scripts/eager_overhead.py
+	$(BIN)/python benchmarks/scripts/own_network.py
 	$(BIN)/python benchmarks/scripts/many_clients.py
 	$(BIN)/python benchmarks/scripts/two_processes.py
 	$(BIN)/python benchmarks/scripts/fleet.py
@@ -54,6 +55,7 @@ bench: setup ## Measure speed and memory; results belong in benchmarks/results/
 
 gpu-bench: setup ## Measure a round on a CUDA device; FOLDER holds the data
 	$(BIN)/python benchmarks/scripts/round_gpu.py --set data.folder=$(FOLDER)
+	$(BIN)/python benchmarks/scripts/own_network.py --cuda tokens signals
 
 clean: ## Remove the environment and caches, never runs
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache

@@ -35,3 +35,9 @@ def test_who_asks_for_cuda_gets_nothing_less_but_may_look_elsewhere(monkeypatch:
     assert require_device("auto") == require_device("cpu") == choose_device("cuda") == CPU
     with pytest.raises(InvalidInput, match=r"engine.device = 'cuda', but this machine has no CUDA device"):
         require_device("cuda")
+
+
+def test_a_network_of_ones_own_is_rounded_only_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedfeast.engines.devices.has_fused_kernels", lambda device: True)
+    assert choose_engine("auto", "auto", CUDA, own_network=True) == ("graphs", "float32")
+    assert choose_engine("auto", "bfloat16", CUDA, own_network=True) == ("graphs", "bfloat16")

@@ -18,7 +18,7 @@ def require_device(wanted: str) -> torch.device:
     return choose_device(wanted)
 
 
-def choose_engine(wanted: str, precision: str, device: torch.device) -> tuple[str, str]:
+def choose_engine(wanted: str, precision: str, device: torch.device, own_network: bool = False) -> tuple[str, str]:
     """Return the names of the engine and the precision that train on a device; what does not go together is refused."""
     name = wanted
     if name == "auto":
@@ -32,5 +32,6 @@ def choose_engine(wanted: str, precision: str, device: torch.device) -> tuple[st
             "engine.precision = 'bfloat16' is known to the graph engine alone: set engine.precision=float32."
         )
     if precision == "auto":
-        precision = "bfloat16" if name == "graphs" else "float32"
+        # Choice: what bfloat16 does to a user's own network nobody has measured, so that it is for the user to ask for.
+        precision = "bfloat16" if name == "graphs" and not own_network else "float32"
     return name, precision

@@ -50,7 +50,7 @@ class DistributedEngine(Engine):
                 losses[role] = (earlier_total + total, earlier_count + count)
         num_steps, setup_seconds = sum(part[0] for part in parts), max(part[2] for part in parts)
         norms, refusals = [one for part in parts for one in part[3]], [one for part in parts for one in part[4]]
-        return Collected(answers, num_steps, losses, setup_seconds, norms, refusals)
+        return Collected(answers, num_steps, losses, setup_seconds, norms, refusals, collected.notes)
 
     def _expected_work(self, assignment: Assignment) -> float:
         """Return the work to expect of a client's round, in forward MACs."""

@@ -52,9 +52,14 @@ class Layout:
         return flat.as_strided(shape, _strides(full), start)
 
 
+def stored_axes(rank: int) -> tuple[int, ...]:
+    """Return torch's axes in the order they are stored in: row-major, but with the input axis of a convolution last."""
+    return (0, 2, 3, 1) if rank == 4 else tuple(range(rank))
+
+
 def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides in torch's axis order: row-major, but with the input axis of a convolution last."""
-    if len(shape) == 4:
-        _, incoming, height, width = shape
-        return (height * width * incoming, 1, width * incoming, incoming)
-    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    """Return the strides in torch's axis order."""
+    stored, strides = stored_axes(len(shape)), [0] * len(shape)
+    for place, axis in enumerate(stored):
+        strides[axis] = prod(shape[later] for later in stored[place + 1 :])
+    return tuple(strides)

@@ -72,7 +72,8 @@ class Federation:
         if self.recipe.population.source == "fleet":
             raise InvalidInput("this run's clients are a fleet's: it is trained by flwr run, as docs/fleet.md says.")
         parts = (self.method, self.examples, self.preparation, build_sgd(self.recipe, self.method), self.recipe.seed)
-        name, precision = choose_engine(self.recipe.engine.name, self.recipe.engine.precision, self.device)
+        wanted, is_own = self.recipe.engine, self.recipe.network.builder is not None
+        name, precision = choose_engine(wanted.name, wanted.precision, self.device, is_own)
         if name == "eager":
             return EagerEngine(*parts, self.dtype, self.device)
         activations = torch.bfloat16 if precision == "bfloat16" else self.dtype

@@ -61,7 +61,8 @@ class Run:
         device = require_device(loaded.engine.device)
         if build_privacy(loaded) is not None:
             require_accountant()  # before training, not after it
-        engine = ", ".join(choose_engine(loaded.engine.name, loaded.engine.precision, device))
+        is_own = loaded.network.builder is not None
+        engine = ", ".join(choose_engine(loaded.engine.name, loaded.engine.precision, device, is_own))
         parts = (folder, loaded, threads, device.type, ranks.size, engine)
         return cls(ranks.from_leader(lambda: RunFolder.create(*parts)))
 

@@ -141,3 +141,52 @@ def test_tables_cover_every_place_once(architecture: Architecture, batch: int) -
         view.fill_(1)
     assert torch.equal(covered, expected)
     assert sum(len(table.rows) for table in blueprint.tables) >= len(plan.places)
+
+
+RANKS = {
+    "scale": (),
+    "bias": (16,),
+    "linear": (12, 24),
+    "conv1d": (16, 8, 3),
+    "conv2d": (16, 8, 3, 3),
+    "conv3d": (8, 16, 1, 2, 3),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "chunk"),
+    [
+        ("scale", (), CHUNK),
+        ("linear", (5, 24), CHUNK),
+        ("linear", (5, 16), CHUNK),
+        ("linear", (5, 12), 1),
+        ("conv1d", (4, 8, 3), CHUNK),
+        ("conv1d", (4, 4, 3), 1),
+        ("conv1d", (16, 8, 2), 1),
+        ("conv2d", (16, 8, 1, 1), CHUNK),  # the input axis lies innermost
+        ("conv2d", (1, 8, 2, 3), CHUNK),
+        ("conv2d", (2, 4, 3, 3), 1),
+        ("conv3d", (3, 4, 1, 2, 3), CHUNK),
+        ("conv3d", (3, 5, 1, 2, 3), 1),
+        ("conv3d", (1, 16, 1, 2, 2), 1),
+    ],
+)
+def test_chunks_of_any_rank_are_those_that_no_slice_tears(name: str, part: tuple[int, ...], chunk: int) -> None:
+    layout = Layout.of(RANKS, alignment=8)
+    assert chunk_of(layout, [{name: part}]) == chunk
+    # Slow and obvious: within every eight neighbours of the compact tensor, positions follow one another.
+    positions = torch.arange(layout.size)
+    compact = Layout.of({name: part}).views(torch.full((Layout.of({name: part}).size,), -1))[name]
+    compact.copy_(layout.views(positions, {name: part})[name])
+    runs = torch.nn.functional.pad(flat_of(compact), (0, -compact.numel() % CHUNK), value=-1).view(-1, CHUNK)
+    whole = all(
+        int(run[0]) % CHUNK == 0 and all(int(one) in (-1, int(run[0]) + place) for place, one in enumerate(run))
+        for run in runs
+    )
+    ends_inside = compact.numel() % CHUNK != 0 and part != RANKS[name]
+    assert (whole and not ends_inside) == (chunk == CHUNK)
+
+
+def flat_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor's elements as they lie in memory."""
+    return tensor.as_strided((tensor.numel(),), (1,), 0)

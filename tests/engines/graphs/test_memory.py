@@ -34,6 +34,6 @@ def test_a_cpu_has_room_for_all() -> None:
     method = outline(load_recipe("digits")).method
     precision = Precision(torch.float64, torch.float64)
     shared = GraphContext(method, LocalSgd(), precision, torch.device("cpu"), (2, 1, 8, 8), False)
-    slot = Slot(shared, BatchRecord(shared.image_shape, torch.float64), 0)
+    slot = Slot(shared, BatchRecord(shared.input_shape, torch.float64), 0)
     assert slots_that_fit(shared, slot, 3) == sys.maxsize
     assert slot.lanes == [], "nothing had to be tried"

@@ -48,7 +48,7 @@ def test_a_network_leaves_outputs_and_takes_their_gradients(position: int) -> No
     compact = torch.zeros(shared.compact_size, dtype=torch.float64)
     counters = torch.zeros(1, dtype=torch.int32)
     memory = Memory(compact, compact, torch.full((shared.gradient_size,), torch.nan, dtype=torch.float64), counters)
-    program, rooms = NetworkProgram(shared, blueprint, batch().inputs, memory), exchange()
+    program, rooms = NetworkProgram(shared, blueprint, batch(), memory), exchange()
     for seed in range(2):  # the same memory again, other weights
         flat = network.initial_weights(named_generator(seed)).double()
         PlainVectors().gather(flat, blueprint, memory.low, memory.full)

@@ -124,9 +124,9 @@ def test_memory_of_a_slot() -> None:
 def test_a_lane_keeps_rounded_weights_apart(activations: torch.dtype) -> None:
     shared = make_slot()[1]
     other = GraphContext(
-        shared.method, SGD, Precision(torch.float64, activations), shared.device, shared.image_shape, False
+        shared.method, SGD, Precision(torch.float64, activations), shared.device, shared.input_shape, False
     )
-    lane = Slot(other, BatchRecord(shared.image_shape, activations), 0).lanes_for(1)[0]
+    lane = Slot(other, BatchRecord(shared.input_shape, activations), 0).lanes_for(1)[0]
     assert lane.memory.low.dtype == activations
     assert lane.memory.full.dtype == torch.float64
     assert (lane.memory.low is lane.memory.full) == (activations == torch.float64)

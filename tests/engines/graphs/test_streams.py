@@ -30,3 +30,9 @@ def test_captured_work_is_the_work_itself() -> None:
     replay()
     replay()
     assert done == [1, 1]
+
+
+def test_work_is_rehearsed_by_doing_it() -> None:
+    done: list[int] = []
+    new_stream(CPU).rehearse(lambda: done.append(1))
+    assert done == [1]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedfeast.engines.graphs.gradient_plan import GradientPlan, Place
 from fedfeast.networks import Layout, Network
-from fedfeast.networks.layout import Shapes
+from fedfeast.networks.layout import Shapes, stored_axes
 from fedfeast.routing import SliceMap
 
 CHUNK = 8  # neighbouring positions that kernels move together, where channels come in multiples of it
@@ -88,10 +88,13 @@ def _used_chunks(layout: Layout, all_shapes: Iterable[Shapes], chunk: int, devic
 
 def _fits(shape: tuple[int, ...], full: tuple[int, ...]) -> bool:
     """Return whether a leading slice consists of whole chunks, pads behind the tensor left out."""
-    inner, full_inner = (shape[1], full[1]) if len(shape) > 1 else (shape[0], full[0])
-    if inner == full_inner:
-        return shape == full or prod(shape) % CHUNK == 0
-    return inner % CHUNK == 0 and full_inner % CHUNK == 0
+    if shape == full:
+        return True
+    part, whole = ([one[axis] for axis in stored_axes(len(full))] for one in (shape, full))
+    cut = max(axis for axis in range(len(full)) if part[axis] != whole[axis])  # the last that is sliced
+    # Neighbouring positions run up to the cut, and runs begin a row of the whole tensor apart.
+    run, row, is_single_run = part[cut] * prod(whole[cut + 1 :]), prod(whole[cut:]), prod(part[:cut]) == 1
+    return run % CHUNK == 0 and (is_single_run or row % CHUNK == 0)
 
 
 def _padded(size: int, chunk: int) -> int:

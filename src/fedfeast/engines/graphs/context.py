@@ -19,7 +19,8 @@ from fedfeast.engines.graphs.gradient_plan import GradientPlan, plan_gradients, 
 from fedfeast.engines.graphs.plain_vectors import PlainVectors, Vectors
 from fedfeast.engines.graphs.streams import current_stream
 from fedfeast.federation import Assignment, LocalSgd, Method
-from fedfeast.networks import ElasticResNet
+from fedfeast.networks import ElasticResNet, Network
+from fedfeast.networks.built import BuiltNetwork
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -30,6 +31,15 @@ class Precision:
 
     weights: torch.dtype = torch.float32
     activations: torch.dtype = torch.bfloat16
+    products: torch.dtype | None = None  # what torch.autocast rounds to inside a network; None: it rounds nothing
+
+    def for_network(self, network: Network) -> "Precision":
+        """Return the precision as a network takes it: one's own leaves it to torch.autocast what is rounded."""
+        # Choice: the package's ResNets know which of their layers bear bfloat16; a user's module does not say, and
+        # torch.autocast keeps norms, softmax and sums whole. Weights, inputs and outputs stay whole too.
+        if not isinstance(network, BuiltNetwork) or self.activations == self.weights:
+            return self
+        return Precision(self.weights, self.weights, self.activations)
 
 
 @dataclass(eq=False)
@@ -40,7 +50,7 @@ class GraphContext:
     sgd: LocalSgd
     precision: Precision
     device: torch.device
-    image_shape: tuple[int, ...]  # (batch, channels, height, width)
+    input_shape: tuple[int, ...]  # (batch, ...)
     fused: bool  # whether there are fused kernels for this precision and device
     output_shapes: dict[Hashable, Shapes] = field(default_factory=dict)  # of architectures that ran once
     setup_seconds: float = 0.0
@@ -50,6 +60,11 @@ class GraphContext:
     def fused_layers(self) -> bool:
         """Whether passes run through fused kernels; they know the elastic network's blocks alone."""
         return self.fused and isinstance(self.method.network, ElasticResNet)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether passes run through a user's own modules."""
+        return isinstance(self.method.network, BuiltNetwork)
 
     @cached_property
     def vectors(self) -> Vectors:
@@ -114,7 +129,7 @@ class GraphContext:
 
     def _plan(self, architecture: Hashable) -> GradientPlan:
         if self.fused_layers:
-            return plan_gradients(self.method.network, architecture, self.image_shape)
+            return plan_gradients(self.method.network, architecture, self.input_shape)
         return plan_whole_gradients(self.method.network, architecture)
 
     @cached_property

@@ -4,7 +4,7 @@ import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -12,6 +12,8 @@ from torch import Tensor
 from fedfeast.data import Preparation, ShardedExamples, draw_local_plan
 from fedfeast.data.batches import LocalPlan
 from fedfeast.data.round_batches import BatchRecord, make_round
+from fedfeast.engines.eager import EagerEngine
+from fedfeast.engines.graphs.captures import CannotCapture
 from fedfeast.engines.graphs.context import GraphContext, Precision, can_fuse
 from fedfeast.engines.graphs.memory import slots_that_fit
 from fedfeast.engines.graphs.slots import Slot
@@ -57,15 +59,30 @@ class GraphEngine(Engine):
     ) -> None:
         self.method, self._examples, self._preparation, self._sgd = method, examples, preparation, sgd
         self._seed, self._device = seed, device
+        precision = precision.for_network(method.network)
         self._record = BatchRecord.of(examples.pool, preparation, precision.activations)
         shape = self._record.input_shape
         self.context = GraphContext(method, sgd, precision, device, shape, can_fuse(precision, device))
         torch.backends.cudnn.deterministic = True  # plain layers give the same bits twice, as the fused ones do
         self._slots: list[Slot] = []
         self._room: int | None = None  # for slots, measured with the first one
+        self._eager: EagerEngine | None = None  # runs the rounds of what cannot be captured
 
     def collect(self, order: RoundOrder) -> Collected:
         """Train every assignment from the same global vector and take the answers in."""
+        if self._eager is None:
+            try:
+                return self._collect(order)
+            except CannotCapture as error:
+                reason = str(error)
+            # Nothing of the round was merged, so that it can begin again elsewhere.
+            self._free_slots()
+            self._eager = self._eager_engine()
+            weights = str(self.context.precision.weights).removeprefix("torch.")
+            logging.getLogger("fedfeast").warning("%s: rounds run on the eager engine, in %s", reason, weights)
+        return replace(self._eager.collect(order), notes={"engine": "eager"})
+
+    def _collect(self, order: RoundOrder) -> Collected:
         rounds = [self.draw(assignment, order.round_index) for assignment in order.assignments]
         # The longest first: they are the critical path, and the first slots go first on the device.
         rounds.sort(key=lambda one: -one.plan.num_steps)
@@ -101,8 +118,7 @@ class GraphEngine(Engine):
                     f"the device's memory is too small for one client with training.batch_size = "
                     f"{self._preparation.batch_size}: lower it, or set engine.name=eager."
                 )
-            self._slots.clear()
-            torch.cuda.empty_cache()
+            self._free_slots()
             self._say_room(len(rounds))
 
     def _train(self, rounds: Sequence[ClientRound], order: RoundOrder) -> Aggregator:
@@ -180,6 +196,17 @@ class GraphEngine(Engine):
         while len(self._slots) < min(wanted, self._room or 1):
             self._slots.append(self._new_slot())
         return self._slots[:wanted]
+
+    def _free_slots(self) -> None:
+        """Let go of all slots when what was queued on them is done."""
+        for slot in self._slots:
+            slot.finish()
+        self._slots.clear()
+        torch.cuda.empty_cache()
+
+    def _eager_engine(self) -> EagerEngine:
+        parts = (self.method, self._examples, self._preparation, self._sgd, self._seed)
+        return EagerEngine(*parts, self.context.precision.weights, self._device)
 
     def _compile_ahead(self) -> None:
         """Compile all kernels at once where kernels are used; one by one they would take a minute."""

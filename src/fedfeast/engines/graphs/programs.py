@@ -1,6 +1,7 @@
 """The captured parts of a pass: forward, loss, backward; each reads and writes memory that stays in place."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -11,8 +12,9 @@ from fedfeast.engines.graphs.blueprint import Blueprint
 from fedfeast.engines.graphs.context import GraphContext, Shapes
 from fedfeast.federation import Constants
 from fedfeast.networks import Layout
+from fedfeast.networks.built import BuiltNetwork, Member
 from fedfeast.networks.layers import Layers
-from fedfeast.networks.normalisation import by_batch
+from fedfeast.networks.normalisation import ByBatch, by_batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,12 +44,17 @@ class Memory:
 class NetworkProgram:
     """One architecture's forward and backward pass over a lane's memory."""
 
-    def __init__(self, context: GraphContext, blueprint: Blueprint, images: Tensor, memory: Memory) -> None:
-        self._network, self._blueprint, self._images = context.method.network, blueprint, images
+    def __init__(self, context: GraphContext, blueprint: Blueprint, batch: Batch, memory: Memory) -> None:
+        self._network, self._blueprint, self._inputs = context.method.network, blueprint, batch.inputs
+        self._precision, self._is_own, device = context.precision, context.is_own, memory.full.device
+        if isinstance(self._network, BuiltNetwork):
+            assert isinstance(blueprint.architecture, Member)
+            # Graphs read its tensors that do not learn, so that it must be there before them and outlive them.
+            self._skeleton = self._network.skeleton(blueprint.architecture, context.precision.weights, device)
         layout, shapes = blueprint.layout, blueprint.layout.shapes
         low, full = layout.views(memory.low), layout.views(memory.full)
         self._weights = {name: low[name] if len(shapes[name]) == 4 else full[name] for name in shapes}
-        self._layers: Layers = by_batch
+        self._layers: Layers = by_batch if batch.draw is None else ByBatch(batch.draw)
         leaves = list(shapes)
         self._anchor: list[Tensor] = []
         if context.fused_layers:
@@ -67,7 +74,11 @@ class NetworkProgram:
 
     def forward(self, exchange: Exchange | None) -> Shapes:
         """Compute the outputs and keep what the backward pass needs."""
-        self._outputs = self._network.forward(self._weights, self._images, self._blueprint.architecture, self._layers)
+        # One's own modules are written for inputs in torch's own order, images too.
+        inputs = self._inputs.contiguous() if self._is_own else self._inputs
+        with self._rounding():
+            outputs = self._network.forward(self._weights, inputs, self._blueprint.architecture, self._layers)
+        self._outputs = tuple(output.to(self._precision.weights) for output in outputs)
         if exchange is not None:
             for room, output in zip(exchange.outputs, self._outputs, strict=True):
                 room.copy_(output.detach())
@@ -80,6 +91,13 @@ class NetworkProgram:
         self._outputs = ()
         for place, gradient in zip(self._places, gradients, strict=False):
             place.copy_(gradient)
+
+    def _rounding(self) -> AbstractContextManager[object]:
+        rounded = self._precision.products
+        if rounded is None:
+            return nullcontext()
+        # Without its cache, whose tensors would end with the capture.
+        return torch.autocast(self._inputs.device.type, rounded, cache_enabled=False)
 
 
 class LossProgram:

@@ -10,6 +10,7 @@ from torch import Tensor
 from fedfeast.data import Batch
 from fedfeast.data.round_batches import BatchRecord
 from fedfeast.engines.graphs.blueprint import CHUNK
+from fedfeast.engines.graphs.captures import capturing
 from fedfeast.engines.graphs.context import GraphContext, Shapes
 from fedfeast.engines.graphs.programs import Exchange, LossProgram, Memory, NetworkProgram
 from fedfeast.engines.graphs.streams import Mark, Pool, Stream, current_stream, new_pool, new_stream
@@ -34,6 +35,7 @@ class ReadyNetwork:
 
     forward: Callable[[], object]
     backward: Callable[[], object]
+    program: NetworkProgram  # which holds on to what the passes read
 
     @classmethod
     def captured(cls, program: NetworkProgram, exchange: Exchange, stream: Stream, pool: Pool) -> "ReadyNetwork":
@@ -41,12 +43,13 @@ class ReadyNetwork:
         return cls(
             stream.capture(lambda: _ignore(program.forward(exchange)), pool),
             stream.capture(lambda: program.backward(exchange), pool),
+            program,
         )
 
     @classmethod
     def uncaptured(cls, program: NetworkProgram, exchange: Exchange) -> "ReadyNetwork":
         """Launch both passes' kernels anew each time: for an architecture that will hardly come again."""
-        return cls(lambda: program.forward(exchange), lambda: program.backward(exchange))
+        return cls(lambda: program.forward(exchange), lambda: program.backward(exchange), program)
 
 
 class Lane:
@@ -79,12 +82,17 @@ class Lane:
             return self._passing[1]  # unless the context has forgotten it since
         if architecture not in self._networks:
             started = time.perf_counter()
-            program = NetworkProgram(context, context.blueprint(architecture), self._batch.inputs, self.memory)
+            blueprint = context.blueprint(architecture)
+            with self.stream.entered():
+                program = NetworkProgram(context, blueprint, self._batch, self.memory)
+            if context.is_own:
+                self.stream.finish()  # other lanes will read the same tensors that do not learn, without asking
             exchange = self._exchange(self._shapes_of(architecture, program))
             if architecture not in context.architectures:
                 self._passing = (architecture, ReadyNetwork.uncaptured(program, exchange))
                 return self._passing[1]
-            network = ReadyNetwork.captured(program, exchange, self.stream, self._network_pool)
+            with capturing(f"the network {architecture}"):
+                network = ReadyNetwork.captured(program, exchange, self.stream, self._network_pool)
             self._networks[architecture] = network
             context.num_graphs += 2
             context.setup_seconds += time.perf_counter() - started
@@ -100,7 +108,11 @@ class Lane:
                 program = LossProgram(
                     self._context, role, self._batch, self._constants, self._exchange(shapes), carried
                 )
-            program.replay = self.stream.capture(program.run, self._loss_pool)
+            with capturing(f"the loss of a {role}"):
+                self.stream.rehearse(program.run)
+                with self.stream.entered():
+                    program.total.zero_()
+                program.replay = self.stream.capture(program.run, self._loss_pool)
             self._losses[key] = program
             self._context.num_graphs += 1
             self._context.setup_seconds += time.perf_counter() - started
@@ -138,9 +150,19 @@ class Lane:
         known = self._context.output_shapes
         if architecture not in known:
             with self.stream.entered():
-                known[architecture] = program.forward(None)
-                program.backward(self._exchange(known[architecture]))
+                shapes = program.forward(None)
+                program.backward(self._exchange(shapes))
+            if architecture in self._context.architectures and not self._context.fused_layers:
+                self._rehearse(architecture, program, self._exchange(shapes))
+            known[architecture] = shapes
         return known[architecture]
+
+    def _rehearse(self, architecture: Hashable, program: NetworkProgram, exchange: Exchange) -> None:
+        """Look whether an architecture can be captured, before anything is."""
+        with capturing(f"the network {architecture}"):
+            self.stream.rehearse(lambda: program.forward(exchange))
+            self.stream.rehearse(lambda: program.backward(exchange))
+        self.stream.finish()  # a module may have made tensors that it keeps, and other lanes will read them
 
     def _exchange(self, shapes: Shapes) -> Exchange:
         if shapes not in self._exchanges:
@@ -213,6 +235,11 @@ class Slot:
                 whole = self._whole(self._gradient), self._whole(self.weights)
                 self._change(self._gradient, self._context.method.weight_gradient(*whole, self._constants))
             vectors.step(self.weights, self._gradient, active, self._context.sgd, learning_rate)
+
+    def finish(self) -> None:
+        """Wait until all work queued so far is done."""
+        for stream in (self.stream, *(lane.stream for lane in self.lanes)):
+            stream.finish()
 
     def lanes_for(self, num_passes: int) -> list[Lane]:
         """Return a lane for each of a number of passes."""

@@ -1,7 +1,9 @@
 """Streams of a device, and graphs captured on them; on a CPU work simply runs in order."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import gc
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, Protocol
 
 import torch
@@ -9,6 +11,8 @@ import torch
 Mark = torch.cuda.Event | None
 # Memory that captured work shares: what one leaves there holds until another runs. Torch has no public type for it.
 Pool = Any
+
+_BROKEN: list[torch.cuda.CUDAGraph] = []  # torch still asks them whether memory of the host is theirs
 
 
 class Stream(Protocol):
@@ -28,6 +32,10 @@ class Stream(Protocol):
 
     def finish(self) -> None:
         """Wait until all work given so far is done."""
+        ...
+
+    def rehearse(self, work: Callable[[], object]) -> None:
+        """Do the work; raise where it waits for the device, which no capture survives."""
         ...
 
     def capture(self, work: Callable[[], None], pool: Pool) -> Callable[[], None]:
@@ -51,6 +59,10 @@ class InOrder:
 
     def finish(self) -> None:
         """Nothing is left to wait for."""
+
+    def rehearse(self, work: Callable[[], object]) -> None:
+        """Do the work."""
+        work()
 
     def capture(self, work: Callable[[], None], pool: Pool) -> Callable[[], None]:
         """Return the work itself."""
@@ -81,18 +93,68 @@ class CudaStream:
         """Wait until all work given so far is done."""
         self.queue.synchronize()
 
+    def rehearse(self, work: Callable[[], object]) -> None:
+        """Do the work; raise where it waits for the device: a capture that this breaks may leave traces."""
+        with torch.cuda.stream(self.queue), _refused_waiting():
+            work()
+
     def capture(self, work: Callable[[], None], pool: Pool) -> Callable[[], None]:
         """Capture the work as a graph; return its replay."""
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.stream(self.queue):
+        with torch.cuda.stream(self.queue), _no_collection():
             # Other threads may allocate and copy meanwhile.
             graph.capture_begin(pool=pool, capture_error_mode="thread_local")
             try:
                 work()
-            finally:
-                graph.capture_end()
+            except BaseException:
+                with suppress(RuntimeError):  # that the capture has failed
+                    _end_capture(graph, pool)
+                raise
+            _end_capture(graph, pool)
         replay: Callable[[], None] = graph.replay
         return replay
+
+
+def _end_capture(graph: torch.cuda.CUDAGraph, pool: Pool) -> None:
+    try:
+        graph.capture_end()
+    except RuntimeError:
+        # Where CUDA refuses, torch would go on as if captured: no memory could ever be freed again.
+        _BROKEN.append(graph)
+        device = torch.cuda.current_device()
+        with suppress(RuntimeError):
+            torch._C._cuda_endAllocateToPool(device, pool)
+            torch._C._cuda_releasePool(device, pool)
+        raise
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep Python from collecting garbage: to free some of it, graphs above all, is forbidden while one is captured."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@contextmanager
+def _refused_waiting() -> Iterator[None]:
+    """Let every operation that waits for the device raise, on this thread and on autograd's."""
+    before = torch.cuda.get_sync_debug_mode()
+    _set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        _set_sync_debug_mode(before)
+
+
+def _set_sync_debug_mode(mode: int | str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it does not notice all: a capture notices the others
+        torch.cuda.set_sync_debug_mode(mode)
 
 
 def new_pool(device: torch.device) -> Pool:

@@ -51,9 +51,9 @@ class Skeleton:
             for own_name, buffer in buffers.items():
                 buffers[own_name] = None if buffer is None else _moved(buffer, dtype, device)
         self._kept = [(owned, own_name, owned[own_name]) for owned, own_name, _ in self._places]
-        # A processor convolves plain layouts faster than a flat vector's channels-last ones, a GPU does not.
-        is_cpu = torch.device(device).type == "cpu"
-        self._repacked = {name for name, shape in tensors.learning.items() if len(shape) == 4 and is_cpu}
+        # In torch's own order: a processor convolves so faster than from a flat vector's channels-last layout, and
+        # images would come out of a convolution in that layout, where view() would refuse them.
+        self._repacked = {name for name, shape in tensors.learning.items() if len(shape) == 4}
         self._recurrent = [one for one in self.module.modules() if isinstance(one, nn.RNNBase)]
 
     @property

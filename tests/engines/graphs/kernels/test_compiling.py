@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedfeast.data import Batch
 from fedfeast.engines.graphs import Precision
 from fedfeast.engines.graphs.context import GraphContext
 from fedfeast.engines.graphs.kernels import normalisations, products, reductions, weight_gradients
@@ -74,9 +75,11 @@ def one_pass(shared: GraphContext, architecture: Any) -> None:
         torch.zeros(shared.gradient_size, device=DEVICE),
         torch.zeros(65536, dtype=torch.int32, device=DEVICE),
     )
-    drawn = torch.from_numpy(named_generator(0).normal(size=shared.image_shape))
+    drawn = torch.from_numpy(named_generator(0).normal(size=shared.input_shape))
     images = drawn.to(DEVICE, shared.precision.activations).contiguous(memory_format=torch.channels_last)
-    program = NetworkProgram(shared, shared.blueprint(architecture), images, memory)
+    labels = torch.zeros(len(images), dtype=torch.int64, device=DEVICE)
+    batch = Batch(images, labels, labels, torch.ones((), device=DEVICE))
+    program = NetworkProgram(shared, shared.blueprint(architecture), batch, memory)
     shapes = program.forward(None)
     program.backward(Exchange.of(shapes, torch.float32, DEVICE))
 

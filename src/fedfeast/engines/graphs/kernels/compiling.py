@@ -19,7 +19,7 @@ def compile_ahead(context: GraphContext) -> None:
 def plan_launches(context: GraphContext) -> Launches:
     """Return the kinds of launches that passes of the architectures make, found on tensors without memory."""
     activations = context.precision.activations
-    images = torch.empty(context.image_shape, dtype=activations, device="meta", memory_format=torch.channels_last)
+    images = torch.empty(context.input_shape, dtype=activations, device="meta", memory_format=torch.channels_last)
     with collected_launches() as launches:
         for architecture in context.architectures:
             plan = context.blueprint(architecture).plan
