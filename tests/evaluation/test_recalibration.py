@@ -1,11 +1,16 @@
+from typing import Any
+
+import pytest
 import torch
 from tiny import NETWORK, SPACE
+from torch import Tensor
 
 from fedfeast.data import Examples, Normalisation
-from fedfeast.evaluation import Evaluator, measure_accuracy, recalibrate
-from fedfeast.evaluation.recalibration import in_batches
+from fedfeast.evaluation import StatisticsSums, recalibrate
+from fedfeast.evaluation.recalibration import CALIBRATION_BATCH, in_batches
 from fedfeast.federation import Deployed
 from fedfeast.networks import Layout
+from fedfeast.networks.layers import Layers, Weights
 from fedfeast.randomness import named_generator
 
 NORMALISATION = Normalisation((0.4,), (0.3,))
@@ -47,11 +52,58 @@ def test_no_batch_is_left_with_a_single_example() -> None:
     assert sizes == [126, 125]
 
 
-def test_accuracy_counts_every_example_once() -> None:
-    network, held, test = deployed(), examples(250), examples(1203, "test")
-    statistics = recalibrate(network, held, NORMALISATION)
-    accuracy = measure_accuracy(network, statistics, test, NORMALISATION)
-    assert accuracy * 1203 == round(accuracy * 1203)
-    assert Evaluator(held, test, NORMALISATION).accuracy(network) == accuracy
-    impossible = Examples(test.inputs, torch.full_like(test.labels, -1))
-    assert measure_accuracy(network, statistics, impossible, NORMALISATION) == 0
+class Plain:
+    """A network without batch norm; it counts its passes."""
+
+    def __init__(self) -> None:
+        self.passes = 0
+
+    def forward(self, weights: Weights, inputs: Tensor, architecture: Any, layers: Layers) -> tuple[Tensor, ...]:
+        self.passes += 1
+        return (inputs.flatten(1),)
+
+
+class Sure(Plain):
+    needs_recalibration = False
+
+
+@pytest.mark.parametrize(("network", "passes"), [(Plain(), 1), (Sure(), 0)])
+def test_a_network_without_batch_norm_needs_no_calibration(network: Any, passes: int) -> None:
+    plain = Deployed(network, None, Layout.of({"w": (1,)}), torch.zeros(1), 1, 1)
+    assert recalibrate(plain, examples(3 * CALIBRATION_BATCH), NORMALISATION) == {}
+    assert network.passes == passes
+    assert StatisticsSums.of(plain, examples(10), NORMALISATION).statistics(torch.float32) == {}
+
+
+def test_sums_of_one_batch_give_the_same_statistics() -> None:
+    network, held = deployed(), examples(250)
+    sums, whole = StatisticsSums.of(network, held, NORMALISATION), recalibrate(network, held, NORMALISATION)
+    assert sums.examples == 250
+    served = sums.statistics(torch.float32)
+    assert served.keys() == whole.keys()
+    for name, both in whole.items():
+        for one, other in zip(served[name], both, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)
+
+
+def test_sums_of_unlike_clients_add_up_to_the_statistics_of_all_examples() -> None:
+    network, held = deployed(), examples(120)
+    dark = Examples(held.inputs[:40] // 4, held.labels[:40])
+    bright = Examples(held.inputs[40:], held.labels[40:])
+    parts = [StatisticsSums.of(network, one, NORMALISATION) for one in (dark, bright)]
+    sent = [StatisticsSums.from_arrays(part.to_arrays()) for part in parts]
+    mean, variance = sent[0].plus(sent[1]).statistics(torch.float64)["stem.norm"]
+    pixels = (torch.cat((dark.inputs, bright.inputs)).double() / 255 - 0.4) / 0.3
+    stem = torch.nn.functional.conv2d(pixels, network.layout.views(network.flat)["stem.conv"].double(), padding=1)
+    torch.testing.assert_close(mean, stem.mean((0, 2, 3)), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(variance, stem.var((0, 2, 3), correction=0), rtol=1e-4, atol=1e-6)
+    (_, of_dark), (_, of_bright) = (part.statistics(torch.float64)["stem.norm"] for part in parts)
+    assert bool((variance > (40 * of_dark + 80 * of_bright) / 120).all()), "what lies between the clients counts"
+
+
+def test_who_has_a_single_example_says_nothing() -> None:
+    network = deployed()
+    one, many = (StatisticsSums.of(network, examples(count), NORMALISATION) for count in (1, 30))
+    assert (one.examples, dict(one.by_layer)) == (0, {})
+    assert one.plus(many) is many
+    assert many.plus(one) is many

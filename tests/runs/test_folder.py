@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from fedfeast.data.tasks import task_named
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Curve, CurvePoint
 from fedfeast.recipes import load_recipe
@@ -148,7 +149,8 @@ def test_two_trainings_in_one_folder_are_refused(folder: RunFolder) -> None:
 def test_summary_and_curve(folder: RunFolder) -> None:
     with pytest.raises(InvalidInput, match="has no summary yet"):
         folder.summary()
-    curve = Curve((CurvePoint("1k", 1000, 10, 0.5), CurvePoint("2k", 2000, 20, 0.75)))
+    points = (CurvePoint("1k", 1000, 10, 0.5, {"accuracy": 0.5}), CurvePoint("2k", 2000, 20, 0.75, {"accuracy": 0.75}))
+    curve = Curve(points)
     folder.write_summary({"population_score": 0.6, "finished_rounds": 3}, curve)
     assert folder.summarised_rounds() == 3
     assert folder.curve() == curve
@@ -219,3 +221,17 @@ def test_a_folder_from_elsewhere_runs_no_code(tmp_path: Path) -> None:
     for open_it in (RunFolder.open(run).recipe, RunFolder.open(run).how_to_go_on, lambda: RunFolder(run).holds(RECIPE)):
         with pytest.raises(InvalidInput, match=r"recipe\.toml names code to run, .* was not trusted"):
             open_it()
+
+
+def test_curves_on_several_test_sets(folder: RunFolder) -> None:
+    bits = task_named("next-token").metric
+    known, held_out = (
+        Curve((CurvePoint("1k", 1000, 10, value, {"bits": value}, 0.1),), bits, 6.0) for value in (2.0, 3.0)
+    )
+    sets = {name: {"clients": 5, "curve": one.rows()} for name, one in (("known", known), ("held out", held_out))}
+    folder.write_summary({"finished_rounds": 3, "test_sets": sets}, held_out)
+    assert folder.test_sets() == {"known": known, "held out": held_out}
+    assert folder.curve() == held_out
+    assert (folder.path / "curve.csv").read_text() == "name,macs,parameters,bits,standard_error\n1k,1000,10,3.0,0.1\n"
+    folder.write_summary({"finished_rounds": 3}, held_out)
+    assert folder.test_sets() == {}

@@ -15,8 +15,6 @@ from torch import Tensor
 
 from fedfeast.data import Augmentation, Examples, Mixing, count_steps, load_dataset
 from fedfeast.evaluation import Curve, CurvePoint, Evaluator
-from fedfeast.evaluation.curve import measure_accuracy
-from fedfeast.evaluation.recalibration import recalibrate
 from fedfeast.federation import Assignment, Client, Method, OperatingPoint, State
 from fedfeast.methods import METHODS, Feast, FedAvg
 from fedfeast.population import alpha_data_from_effective, partition_by_budget, zipf_population
@@ -199,14 +197,15 @@ def accuracy_by_hand(federation: Federation, flat: Tensor, point: OperatingPoint
     calibration = dataset.train.select(torch.from_numpy(split.calibration))
     normalisation = federation.preparation.normalisation
     deployed = federation.method.deploy(flat, point)
-    return measure_accuracy(deployed, recalibrate(deployed, calibration, normalisation), tested, normalisation)
+    return Evaluator(calibration, tested, normalisation).figures(deployed)["accuracy"]
 
 
 def curve_by_hand(federation: Federation, flat: Tensor, tested: Examples) -> Curve:
     return Curve(
         tuple(
-            CurvePoint(point.name, point.macs, point.parameters, accuracy_by_hand(federation, flat, point, tested))
+            CurvePoint(point.name, point.macs, point.parameters, accuracy, {"accuracy": accuracy})
             for point in federation.method.operating_points()
+            for accuracy in [accuracy_by_hand(federation, flat, point, tested)]
         )
     )
 
@@ -265,7 +264,8 @@ class Watched(Evaluator):
 
 
 def watched(evaluator: Evaluator, name: str, uses: list[str], scripted: Sequence[float] = ()) -> Watched:
-    return Watched(evaluator.calibration, evaluator.test, evaluator.normalisation, name, uses, iter(scripted))
+    parts = (evaluator.calibration, evaluator.test, evaluator.normalisation)
+    return Watched(*parts, name=name, uses=uses, scripted=iter(scripted))
 
 
 def test_only_a_better_score_is_best_and_the_test_curve_is_of_the_best_weights(tmp_path: Path) -> None:

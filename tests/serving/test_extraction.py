@@ -8,7 +8,7 @@ import torch
 
 import fedfeast
 from fedfeast.errors import InvalidInput
-from fedfeast.evaluation import measure_accuracy
+from fedfeast.evaluation import measure_totals
 from fedfeast.planning.outline import outline
 from fedfeast.recipes import load_recipe
 from fedfeast.serving.choice import Limits
@@ -30,7 +30,7 @@ def test_a_cached_network_has_the_accuracies_of_the_runs_evaluation(extractor: E
     assert facts["test_accuracy"] == extractor.run.curve.points[3].accuracy
     federation = extractor.run.federation
     deployed = federation.method.deploy(extractor.run.best().flat, point)
-    assert facts["validation_accuracy"] == federation.validation.accuracy(deployed)
+    assert facts["validation_accuracy"] == federation.validation.figures(deployed)["accuracy"]
     assert facts["accuracy_from"] == {"test": RECORDED, "validation": RECORDED}
     assert (facts["macs"], facts["parameters"], facts["cached"]) == (545_920, 48_578, True)
     assert facts["masked"] is None
@@ -81,7 +81,8 @@ def test_a_searched_network_is_measured(extractor: Extractor) -> None:
     assert facts["accuracy_from"]["test"] == MEASURED
     federation = extractor.run.federation
     deployed = federation.method.deploy(extractor.run.best().flat, point)
-    assert facts["test_accuracy"] == pytest.approx(federation.test.accuracy(deployed), abs=1.5 / len(extractor.test))
+    accuracy = federation.test.figures(deployed)["accuracy"]
+    assert facts["test_accuracy"] == pytest.approx(accuracy, abs=1.5 / len(extractor.test))
     same_name = replace(extractor.points[0], architecture=point.architecture)
     assert extractor.extract(same_name, validate=False).facts["accuracy_from"]["test"] == MEASURED
 
@@ -115,8 +116,10 @@ def test_a_run_in_double_precision_leaves_in_single(tmp_path: Path) -> None:
         statistics.setdefault(stem, {})[ending] = buffer.double()
     values = {stem: (parts["running_mean"], parts["running_var"]) for stem, parts in statistics.items()}
     evaluator = federation.test
-    accuracy = measure_accuracy(deployed, values, evaluator.test, evaluator.normalisation)
-    assert accuracy == pytest.approx(extracted.facts["test_accuracy"], abs=1.5 / len(evaluator.test))
+    totals = measure_totals(deployed, values, evaluator.test, evaluator.normalisation, evaluator.task).sum(dim=0)
+    assert evaluator.task.figures(totals)["accuracy"] == pytest.approx(
+        extracted.facts["test_accuracy"], abs=1.5 / len(evaluator.test)
+    )
 
 
 def test_an_uncalibrated_network_needs_no_data(run: fedfeast.Run) -> None:

@@ -1,9 +1,10 @@
 """What is learnt: the loss of a task, what a teacher passes on, and the metrics by which a network is judged."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +22,23 @@ class Metric:
     name: str
     more_is_better: bool
     is_share: bool = False  # from 0 to 1, and shown in percent
+    label: str = ""  # in words, where the name is short
+
+    @classmethod
+    def read(cls, facts: Mapping[str, Any]) -> "Metric":
+        """Return the metric that a file describes."""
+        name, label = facts["name"], facts.get("label", "")
+        return cls(name, facts["more_is_better"], facts["unit"] == "%", label if label != name else "")
+
+    def facts(self) -> dict[str, Any]:
+        """Return the metric as files and answers describe it."""
+        unit = self.unit.strip()
+        return {"name": self.name, "label": self.title, "more_is_better": self.more_is_better, "unit": unit}
+
+    @property
+    def title(self) -> str:
+        """What the metric is called before people."""
+        return self.label or self.name
 
     @property
     def unit(self) -> str:
@@ -31,9 +49,13 @@ class Metric:
         """Return the figure as people read it: shares in percent."""
         return 100 * value if self.is_share else value
 
-    def show(self, value: float) -> str:
-        """Return the figure with its unit."""
-        return f"{self.shown(value):.2f}{self.unit}" if self.is_share else f"{value:.4g}"
+    def show(self, value: float, error: float | None = None, digits: int = 2) -> str:
+        """Return the figure with its unit, and its standard error where there is one; shares with so many digits."""
+        number = f"{self.shown(value):.{digits}f}" if self.is_share else f"{value:.4g}"
+        if error is not None:
+            spread = f"{self.shown(error):.{digits}f}" if self.is_share else f"{error:.2g}"
+            number += f" \N{PLUS-MINUS SIGN} {spread}"
+        return number + self.unit
 
     def merit(self, value: float) -> float:
         """Return a number that is greater for what is better."""
@@ -82,6 +104,11 @@ class Task(ABC):
     def figures(self, totals: Tensor) -> dict[str, float]:
         """Return every metric from added-up sums."""
 
+    def without_network(self, totals: Tensor) -> dict[str, float]:
+        """Return every metric of somebody who has no network at all, from the sums of the same examples."""
+        # Choice: nothing is right without a network; what has no worst value takes an answer that needs none (024).
+        return {metric.name: 0.0 for metric in self.metrics}
+
 
 class Classification(Task):
     """One class of several; outputs are logits (batch, classes)."""
@@ -116,7 +143,11 @@ class NextToken(Task):
     """The next symbol at every position; outputs are logits (batch, length, vocabulary)."""
 
     name = "next-token"
-    metrics = (Metric("bits", more_is_better=False), ACCURACY, Metric("perplexity", more_is_better=False))
+    metrics = (
+        Metric("bits", more_is_better=False, label="bits per symbol"),
+        ACCURACY,
+        Metric("perplexity", more_is_better=False),
+    )
 
     def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """Return the cross-entropy over all positions that count."""
@@ -131,25 +162,37 @@ class NextToken(Task):
         return F.cross_entropy(outputs.flatten(0, 1), soft.flatten(0, 1))
 
     def totals(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """Return by example the nats, the right guesses and the positions that count."""
+        """Return by example the nats, the right guesses, the positions that count, and the nats of a blind guess."""
         counts = labels != NOWHERE
         nats = F.cross_entropy(outputs.transpose(1, 2).double(), labels, ignore_index=NOWHERE, reduction="none")
-        right = (outputs.argmax(dim=2) == labels) & counts
-        return torch.stack((nats.sum(dim=1), right.double().sum(dim=1), counts.double().sum(dim=1)), dim=1)
+        right = ((outputs.argmax(dim=2) == labels) & counts).double().sum(dim=1)
+        count = counts.double().sum(dim=1)
+        return torch.stack((nats.sum(dim=1), right, count, math.log(outputs.shape[2]) * count), dim=1)
 
     def figures(self, totals: Tensor) -> dict[str, float]:
         """Return bits a symbol, the share of right guesses and the perplexity."""
-        nats, right, count = totals.tolist()
-        mean = torch.tensor(nats / count if count else 0.0, dtype=torch.float64)
-        bits = float(mean / torch.log(torch.tensor(2.0, dtype=torch.float64)))
-        return {"bits": bits, "accuracy": right / count if count else 0.0, "perplexity": float(mean.exp())}
+        nats, right, count, _ = totals.tolist()
+        return _text_figures(nats / count if count else 0.0, right / count if count else 0.0)
+
+    def without_network(self, totals: Tensor) -> dict[str, float]:
+        """Return the figures of a guess for which all symbols of the vocabulary are alike."""
+        _, _, count, blind = totals.tolist()
+        return _text_figures(blind / count if count else 0.0, 0.0)
+
+
+def _text_figures(nats: float, accuracy: float) -> dict[str, float]:
+    perplexity = math.exp(min(nats, 700.0))  # finite, however bad a network is
+    return {"bits": nats / math.log(2), "accuracy": accuracy, "perplexity": perplexity}
 
 
 class MultiLabel(Task):
     """Any number of labels at once; outputs are logits (batch, labels), labels zeros and ones."""
 
     name = "multi-label"
-    metrics = (Metric("f1", more_is_better=True, is_share=True), Metric("exact", more_is_better=True, is_share=True))
+    metrics = (
+        Metric("f1", more_is_better=True, is_share=True, label="F1 score"),
+        Metric("exact", more_is_better=True, is_share=True, label="exact matches"),
+    )
 
     def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """Return the binary cross-entropy."""
@@ -184,9 +227,9 @@ class Regression(Task):
 
     name = "regression"
     metrics = (
-        Metric("rmse", more_is_better=False),
-        Metric("mae", more_is_better=False),
-        Metric("r2", more_is_better=True),
+        Metric("rmse", more_is_better=False, label="root mean squared error"),
+        Metric("mae", more_is_better=False, label="mean absolute error"),
+        Metric("r2", more_is_better=True, label="variance explained"),
     )
 
     def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
@@ -202,20 +245,33 @@ class Regression(Task):
         return F.mse_loss(outputs, soft)
 
     def totals(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """Return by example the sums of squared and absolute errors, of labels and their squares, and the count."""
+        """Return by example the sums of errors squared and absolute, of squared labels, the count, and the labels."""
         wanted = labels.double()
         error = outputs.double() - wanted
-        sums = (error.square(), error.abs(), wanted, wanted.square(), torch.ones_like(wanted))
-        return torch.stack([one.sum(dim=1) for one in sums], dim=1)
+        sums = (error.square(), error.abs(), wanted.square(), torch.ones_like(wanted))
+        return torch.cat((torch.stack([one.sum(dim=1) for one in sums], dim=1), wanted), dim=1)
 
     def figures(self, totals: Tensor) -> dict[str, float]:
         """Return the root of the mean squared error, the mean absolute error, and the variance explained."""
-        squared, absolute, total, total_squares, count = totals.tolist()
+        squared, absolute, _, count, *_ = totals.tolist()
         if not count:
             return {"rmse": 0.0, "mae": 0.0, "r2": 0.0}
-        spread = total_squares - total**2 / count
+        spread = _spread(totals)
         explained = 1 - squared / spread if spread > 0 else 0.0
-        return {"rmse": (squared / count) ** 0.5, "mae": absolute / count, "r2": explained}
+        return {"rmse": math.sqrt(squared / count), "mae": absolute / count, "r2": explained}
+
+    def without_network(self, totals: Tensor) -> dict[str, float]:
+        """Return the figures of always saying the mean; the deviation bounds its mean absolute error."""
+        count = float(totals[3])
+        deviation = math.sqrt(_spread(totals) / count) if count else 0.0
+        return {"rmse": deviation, "mae": deviation, "r2": 0.0}
+
+
+def _spread(totals: Tensor) -> float:
+    """Return the squared distances of labels from the mean of their dimension, added up."""
+    _, _, squares, count, *labels = totals.tolist()
+    examples = count / len(labels)
+    return max(squares - sum(label**2 for label in labels) / examples, 0.0) if examples else 0.0
 
 
 TASKS: Mapping[str, Task] = {task.name: task for task in (Classification(), NextToken(), MultiLabel(), Regression())}

@@ -81,6 +81,9 @@ def measure_curve(
     shares = share_out([point.macs for point in points], ranks.size)
     own = evaluator.curve(method, flat, [points[position] for position in shares[ranks.rank]])
     measured: dict[int, CurvePoint] = {}
-    for share, part in zip(shares, ranks.gather(own.points), strict=True):
-        measured.update(zip(share, part, strict=True))
-    return Curve(tuple(measured[position] for position in range(len(points))))
+    parts = ranks.gather(own)
+    for share, part in zip(shares, parts, strict=True):
+        measured.update(zip(share, part.points, strict=True))
+    # A rank without a point does not know what those count for whom no point fits.
+    whole = next((part for part in parts if part.points), own)
+    return replace(whole, points=tuple(measured[position] for position in range(len(points))))

@@ -3,8 +3,13 @@
 from fedfeast.evaluation.curve import ClientWins as ClientWins
 from fedfeast.evaluation.curve import Curve as Curve
 from fedfeast.evaluation.curve import CurvePoint as CurvePoint
-from fedfeast.evaluation.curve import Evaluator as Evaluator
 from fedfeast.evaluation.curve import count_client_wins as count_client_wins
-from fedfeast.evaluation.curve import measure_accuracy as measure_accuracy
 from fedfeast.evaluation.curve import served_points as served_points
+from fedfeast.evaluation.evaluator import ClientIndex as ClientIndex
+from fedfeast.evaluation.evaluator import Evaluator as Evaluator
+from fedfeast.evaluation.evaluator import Measured as Measured
+from fedfeast.evaluation.evaluator import add_up as add_up
+from fedfeast.evaluation.evaluator import measure_sets as measure_sets
+from fedfeast.evaluation.evaluator import measure_totals as measure_totals
+from fedfeast.evaluation.recalibration import StatisticsSums as StatisticsSums
 from fedfeast.evaluation.recalibration import recalibrate as recalibrate

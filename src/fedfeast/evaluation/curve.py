@@ -1,18 +1,15 @@
-"""The accuracy-MACs curve of a trained federation and what its clients get from it."""
+"""The curve of a metric over MACs of a trained federation, and what its clients get from it."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-import torch
 
-from fedfeast.data import Examples, Normalisation
-from fedfeast.evaluation.recalibration import in_batches, recalibrate
-from fedfeast.federation import Deployed, Method, OperatingPoint
-from fedfeast.networks.normalisation import ByStatistics, Statistics
-
-EVALUATION_BATCH = 500
+from fedfeast.data.tasks import ACCURACY, Metric
+from fedfeast.errors import InvalidInput
+from fedfeast.federation import OperatingPoint
 
 
 @dataclass(frozen=True)
@@ -22,34 +19,102 @@ class CurvePoint:
     name: str
     macs: int
     parameters: int
-    accuracy: float  # share of examples, 0 to 1
+    value: float  # of the metric that scores
+    figures: Mapping[str, float] = field(default_factory=dict, hash=False)  # all metrics of the task, where measured
+    standard_error: float | None = None  # of the value over clients, where the examples' clients are known
+
+    @property
+    def accuracy(self) -> float:
+        """The share of examples that are right, 0 to 1; not every task has it."""
+        if self.figures and "accuracy" not in self.figures:
+            raise InvalidInput(f"{self.name} has no accuracy: its figures are {', '.join(self.figures)}.")
+        return self.figures.get("accuracy", self.value)
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Measured operating points, least MACs first."""
+    """Measured operating points, least MACs first, and the metric of their values."""
 
     points: tuple[CurvePoint, ...]
+    metric: Metric = ACCURACY
+    unserved: float = 0.0  # what a client counts for that no point fits: nothing is right, or a blind guess
+
+    @classmethod
+    def read(cls, rows: Iterable[Mapping[str, Any]], facts: Mapping[str, Any]) -> "Curve":
+        """Return the curve of a file's rows; the facts of a summary name the metric, and without it it is accuracy."""
+        metric = Metric.read(facts["metric"]) if "metric" in facts else ACCURACY
+        points = (
+            CurvePoint(
+                row["name"],
+                row["macs"],
+                row["parameters"],
+                row["value"] if "value" in row else row["accuracy"],  # all that the first release wrote
+                row["figures"] if "figures" in row else {"accuracy": row["accuracy"]},
+                row.get("standard_error"),
+            )
+            for row in rows
+        )
+        return cls(tuple(points), metric, facts.get("unserved_value", 0.0))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the points for a file: the accuracy by its name where there is one, the value and all figures."""
+        return [
+            {
+                **_costs(point),
+                **({"accuracy": self._figures(point)["accuracy"]} if "accuracy" in self._figures(point) else {}),
+                "value": point.value,
+                "figures": self._figures(point),
+                **({} if point.standard_error is None else {"standard_error": point.standard_error}),
+            }
+            for point in self.points
+        ]
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return the points as rows of a table, a column for every figure."""
+        return [
+            {
+                **_costs(point),
+                **self._figures(point),
+                **({} if point.standard_error is None else {"standard_error": point.standard_error}),
+            }
+            for point in self.points
+        ]
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a file must say beside the rows."""
+        return {"metric": self.metric.facts(), "unserved_value": self.unserved}
 
     def serve(self, budget_macs: float) -> CurvePoint | None:
         """Return the largest point the budget affords, or None."""
         affordable = bisect_right(self.points, budget_macs, key=lambda point: point.macs)
         return self.points[affordable - 1] if affordable else None
 
-    def client_accuracies(self, budgets_macs: np.ndarray) -> np.ndarray:
-        """Return what each client gets under largest-affordable serving; a client nothing fits gets 0."""
-        # Choice: an unserved client counts as 0, so that a method cannot win by leaving clients out.
-        accuracies = np.array([0.0] + [point.accuracy for point in self.points])
+    @property
+    def best(self) -> CurvePoint:
+        """The point with the best value, whatever it costs."""
+        return max(self.points, key=lambda point: self.metric.merit(point.value))
+
+    def client_values(self, budgets_macs: np.ndarray) -> np.ndarray:
+        """Return what each client gets under largest-affordable serving."""
+        # Choice: a client that nothing fits counts, so that a method cannot win by leaving clients out (008, 024).
+        values = np.array([self.unserved] + [point.value for point in self.points])
         macs = np.array([point.macs for point in self.points])
-        return accuracies[np.searchsorted(macs, budgets_macs, side="right")]
+        return values[np.searchsorted(macs, budgets_macs, side="right")]
 
     def population_score(self, budgets_macs: np.ndarray) -> float:
-        """Return the mean accuracy over clients under largest-affordable serving."""
-        return float(self.client_accuracies(budgets_macs).mean())
+        """Return the mean of the metric over clients under largest-affordable serving."""
+        return float(self.client_values(budgets_macs).mean())
 
     def served_share(self, budgets_macs: np.ndarray) -> float:
         """Return the share of clients that any point fits."""
         return float(np.mean(budgets_macs >= self.points[0].macs))
+
+    def _figures(self, point: CurvePoint) -> dict[str, float]:
+        return dict(point.figures) or {self.metric.name: point.value}
+
+
+def _costs(point: CurvePoint) -> dict[str, Any]:
+    return {"name": point.name, "macs": point.macs, "parameters": point.parameters}
 
 
 @dataclass(frozen=True)
@@ -62,50 +127,14 @@ class ClientWins:
 
 
 def count_client_wins(curve: Curve, other: Curve, budgets_macs: np.ndarray) -> ClientWins:
-    """Compare two curves client by client under largest-affordable serving."""
-    ours, theirs = curve.client_accuracies(budgets_macs), other.client_accuracies(budgets_macs)
+    """Compare two curves of one metric client by client under largest-affordable serving."""
+    if curve.metric.name != other.metric.name:
+        raise InvalidInput(
+            f"one curve is of {curve.metric.name} and the other of {other.metric.name}: "
+            "client wins need the same metric."
+        )
+    ours, theirs = (one.metric.merit(1.0) * one.client_values(budgets_macs) for one in (curve, other))
     return ClientWins(int((ours > theirs).sum()), int((ours == theirs).sum()), int((ours < theirs).sum()))
-
-
-@dataclass(frozen=True, eq=False)
-class Evaluator:
-    """Measures operating points: recalibrates on one set of server-held examples, tests on another."""
-
-    calibration: Examples
-    test: Examples
-    normalisation: Normalisation | None
-
-    def accuracy(self, deployed: Deployed) -> float:
-        """Return the share of test examples that the recalibrated network gets right."""
-        statistics = recalibrate(deployed, self.calibration, self.normalisation)
-        return measure_accuracy(deployed, statistics, self.test, self.normalisation)
-
-    def curve(
-        self,
-        method: Method,
-        flat: torch.Tensor,
-        points: Sequence[OperatingPoint],
-        on_point: Callable[[OperatingPoint], None] = lambda point: None,
-    ) -> Curve:
-        """Measure every given operating point of the global vector; on_point is told before each."""
-        measured = []
-        for point in points:
-            on_point(point)
-            deployed = method.deploy(flat, point)
-            measured.append(CurvePoint(point.name, deployed.macs, deployed.parameters, self.accuracy(deployed)))
-        return Curve(tuple(measured))
-
-
-@torch.no_grad()
-def measure_accuracy(
-    deployed: Deployed, statistics: Statistics, test: Examples, normalisation: Normalisation | None
-) -> float:
-    """Return the share of examples classified right under the given statistics."""
-    correct = torch.zeros((), dtype=torch.int64, device=test.labels.device)
-    by_statistics = ByStatistics(statistics)
-    for images, labels in in_batches(test, normalisation, EVALUATION_BATCH, deployed.flat.dtype):
-        correct += (deployed(images, by_statistics).argmax(dim=1) == labels).sum()
-    return float(correct) / len(test)
 
 
 def served_points(points: Sequence[OperatingPoint], budgets_macs: np.ndarray) -> tuple[OperatingPoint, ...]:

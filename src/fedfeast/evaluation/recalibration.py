@@ -1,8 +1,11 @@
-"""Served batch-norm statistics, measured afresh for every operating point on server-held examples."""
+"""Served batch-norm statistics, measured afresh for every operating point on server-held or the clients' examples."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfeast.data import Examples, Normalisation, normalise
@@ -18,17 +21,78 @@ def recalibrate(deployed: Deployed, calibration: Examples, normalisation: Normal
     """Return each norm layer's mean and variance over the calibration examples, batch by batch."""
     recording = RecordingByBatch()
     dtype = deployed.flat.dtype
-    for images, _ in in_batches(calibration, normalisation, CALIBRATION_BATCH, dtype):
-        deployed(images, recording)
+    if not needs_recalibration(deployed):
+        return {}
+    for inputs, _ in in_batches(calibration, normalisation, CALIBRATION_BATCH, dtype):
+        deployed(inputs, recording)
+        if not recording.statistics(dtype):
+            break  # no layer needs statistics, and the other batches would say the same
     return recording.statistics(dtype)
+
+
+def needs_recalibration(deployed: Deployed) -> bool:
+    """Return whether the network may have layers with served statistics; one that has none can say so."""
+    return bool(getattr(deployed.network, "needs_recalibration", True))
+
+
+@dataclass(frozen=True, eq=False)
+class StatisticsSums:
+    """What clients say of their examples for the served statistics: sums that add up, and no example."""
+
+    by_layer: Mapping[str, Tensor]  # (2, channels) in float64: sums of means and of mean squares over examples
+    examples: int
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, deployed: Deployed, examples: Examples, normalisation: Normalisation | None) -> "StatisticsSums":
+        """Sum over a client's own examples, batch by batch in fixed order."""
+        sums = cls({}, 0)
+        # A single example may have no batch statistics: such a client says nothing.
+        if len(examples) < 2 or not needs_recalibration(deployed):
+            return sums
+        for inputs, _ in in_batches(examples, normalisation, CALIBRATION_BATCH, deployed.flat.dtype):
+            recording = RecordingByBatch()
+            deployed(inputs, recording)
+            layers = recording.statistics(torch.float64)
+            moments = {name: torch.stack((mean, variance + mean**2)) for name, (mean, variance) in layers.items()}
+            sums = sums.plus(cls({name: len(inputs) * both for name, both in moments.items()}, len(inputs)))
+        return sums
+
+    def plus(self, other: "StatisticsSums") -> "StatisticsSums":
+        """Return the sums over both sides' examples."""
+        if not self.examples or not other.examples:
+            return self if self.examples else other
+        assert self.by_layer.keys() == other.by_layer.keys(), "the sums are of different networks"
+        sums = {name: both + other.by_layer[name] for name, both in self.by_layer.items()}
+        return StatisticsSums(sums, self.examples + other.examples)
+
+    def statistics(self, dtype: torch.dtype) -> Statistics:
+        """Return mean and variance over all examples: unlike clients spread the means, which counts here."""
+        means = {name: both / self.examples for name, both in self.by_layer.items()}
+        return {
+            name: (mean.to(dtype), (square - mean**2).clamp(min=0).to(dtype)) for name, (mean, square) in means.items()
+        }
+
+    def to_arrays(self) -> dict[str, NDArray[np.float64]]:
+        """Return the sums as arrays by layer; the empty name holds the number of examples."""
+        layers = {name: np.asarray(both.cpu().numpy()) for name, both in self.by_layer.items()}
+        return {"": np.array([self.examples], dtype=np.float64), **layers}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[np.float64]]) -> "StatisticsSums":
+        """Return the sums that arrays hold."""
+        layers = {name: torch.from_numpy(np.array(both)) for name, both in arrays.items() if name}
+        return cls(layers, int(arrays[""][0]))
 
 
 def in_batches(
     examples: Examples, normalisation: Normalisation | None, batch_size: int, dtype: torch.dtype
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield normalised images and labels in order, without augmentation, in batches as equal as can be."""
+    """Yield normalised inputs and labels in order, without augmentation, in batches as equal as can be."""
+    if not len(examples):
+        return
     # A remainder of one example would have no batch statistics.
     num_batches = -(-len(examples) // batch_size)
     pieces = zip(examples.inputs.tensor_split(num_batches), examples.labels.tensor_split(num_batches), strict=True)
-    for images, labels in pieces:
-        yield normalise(images, normalisation, dtype), labels
+    for inputs, labels in pieces:
+        yield normalise(inputs, normalisation, dtype), labels

@@ -9,7 +9,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedfeast.errors import InvalidInput
-from fedfeast.evaluation import Curve, CurvePoint
+from fedfeast.evaluation import Curve
 from fedfeast.locks import held_alone
 from fedfeast.machine import device_name, processor_name
 from fedfeast.recipes.recipe import Recipe, load_recipe
@@ -193,9 +192,9 @@ class RunFolder:
 
     def write_summary(self, summary: Mapping[str, Any], curve: Curve) -> None:
         """Write summary.json and the curve as a table."""
-        points = [asdict(point) for point in curve.points]
-        self._write_csv("curve.csv", list(points[0]), (point.values() for point in points))
-        write_json(self.path / "summary.json", {**summary, "curve": points})
+        table = curve.table()
+        self._write_csv("curve.csv", list(table[0]), (row.values() for row in table))
+        write_json(self.path / "summary.json", {**summary, **curve.facts(), "curve": curve.rows()})
 
     def summary(self) -> dict[str, Any]:
         """Return summary.json."""
@@ -220,8 +219,14 @@ class RunFolder:
         return metrics.is_file() and metrics.stat().st_size > 0
 
     def curve(self) -> Curve:
-        """Return the measured accuracy-MACs curve."""
-        return Curve(tuple(CurvePoint(**point) for point in self.summary()["curve"]))
+        """Return the measured curve on the test set."""
+        summary = self.summary()
+        return Curve.read(summary["curve"], summary)
+
+    def test_sets(self) -> dict[str, Curve]:
+        """Return the curve on every test set by its name, where the run has several."""
+        summary = self.summary()
+        return {name: Curve.read(one["curve"], summary) for name, one in summary.get("test_sets", {}).items()}
 
     def holds(self, recipe: Recipe) -> bool:
         """Return whether the folder holds this recipe's run; another's is refused, unless it finished no round."""

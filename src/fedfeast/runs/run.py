@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from statistics import median_low
@@ -11,6 +10,7 @@ from typing import Any
 
 import torch
 
+from fedfeast.data.tasks import Metric, task_named
 from fedfeast.engines.devices import choose_engine, require_device
 from fedfeast.engines.ranks import LostRank, join_ranks
 from fedfeast.errors import InvalidInput
@@ -104,8 +104,15 @@ class Run:
 
     @property
     def curve(self) -> Curve:
-        """The measured accuracy-MACs curve on the test set."""
+        """The measured curve on the test set."""
         return self.folder.curve()
+
+    @property
+    def metric(self) -> Metric:
+        """The metric by which the run's networks are judged."""
+        task = task_named(getattr(self.recipe.data.facts, "task", "classification"))
+        chosen = getattr(self.recipe.evaluation, "metric", None)
+        return task.metric if chosen is None else task.metric_named(chosen)
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -114,7 +121,7 @@ class Run:
 
     @property
     def population_score(self) -> float:
-        """The mean test accuracy over clients, each with the largest variant it affords."""
+        """The mean of the metric on the test set over clients, each with the largest variant it affords."""
         return self.curve.population_score(self.folder.budgets_macs())
 
     def client_wins(self, other: "Run") -> ClientWins:
@@ -154,7 +161,7 @@ class Run:
         )
         observer.on_evaluation(total, total)
         numbers = self._numbers(state, best, curve)
-        self.folder.write_summary({**numbers, "validation_curve": [asdict(one) for one in validation.points]}, curve)
+        self.folder.write_summary({**numbers, "validation_curve": validation.rows()}, curve)
         return curve
 
     def best(self) -> Best:

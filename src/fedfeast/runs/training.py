@@ -164,7 +164,7 @@ class _RoundTrainer:
         best = state.best
         if (round_index + 1) % evaluation.every_rounds == 0 or round_index + 1 == training.rounds:
             row["validation_score"] = score = self._validate(result.flat)
-            if best is None or score > best.score:
+            if best is None or self.federation.validation.better(score, best.score):
                 best = Best(round_index + 1, score, result.flat)
         row["seconds"] = round(time.perf_counter() - started, 4)
         metrics_bytes = self._folder.append_metrics(row) if self._ranks.leads else 0

@@ -1,5 +1,7 @@
 """FEAST beside the weight-sharing methods: scores, curves, equal compute, serving density (Secs. 4.2 and 4.3)."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from fedfeast.evaluation import Curve, count_client_wins, published
@@ -156,7 +158,7 @@ def restrict(feast: Curve, baseline: Curve, budgets_macs: np.ndarray) -> Curve:
         if tier is not None:
             least[tier.macs] = min(budget, least.get(tier.macs, budget))
     kept = {feast.serve(budget) for budget in least.values()}
-    return Curve(tuple(point for point in feast.points if point in kept))
+    return replace(feast, points=tuple(point for point in feast.points if point in kept))
 
 
 def _conclude_density(results: Results) -> Findings:

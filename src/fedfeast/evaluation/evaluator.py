@@ -1,0 +1,187 @@
+"""Operating points measured on examples, as sums that add up over clients."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedfeast.data import Examples, Normalisation
+from fedfeast.data.tasks import CLASSIFICATION, Metric, Task
+from fedfeast.evaluation.curve import Curve, CurvePoint
+from fedfeast.evaluation.recalibration import in_batches, recalibrate
+from fedfeast.federation import Deployed, Method, OperatingPoint
+from fedfeast.networks.normalisation import ByStatistics, Statistics
+
+EVALUATION_BATCH = 500
+OnPoint = Callable[[OperatingPoint], None]
+
+
+class Cost(NamedTuple):
+    """A measured network and what it costs."""
+
+    name: str
+    macs: int
+    parameters: int
+
+
+@dataclass(frozen=True, eq=False)
+class ClientIndex:
+    """Whose examples they are."""
+
+    names: tuple[str, ...]
+    of_example: NDArray[np.int64]  # (examples,) positions in names
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What networks came to on one set of examples: sums by client, from which every figure follows."""
+
+    task: Task
+    metric: Metric
+    costs: tuple[Cost, ...]  # least MACs first
+    totals: Tensor  # (points, clients, sums) in float64; one client where nobody knows whose the examples are
+    clients: tuple[str, ...] = ()  # their names, where they are known
+
+    @property
+    def curve(self) -> Curve:
+        """The curve over all examples; a network that nobody measured is no point of it."""
+        counted = [place for place in range(len(self.costs)) if bool(self._present(place).any())]
+        if not counted:
+            return Curve((), self.metric)
+        unserved = self.task.without_network(self.totals[counted[0]].sum(dim=0))[self.metric.name]
+        return Curve(tuple(map(self._point, counted)), self.metric, unserved)
+
+    @property
+    def client_values(self) -> NDArray[np.float64]:
+        """The metric by network and client, (points, clients); not a number where a client measured nothing."""
+        values = np.full(self.totals.shape[:2], np.nan)
+        for place in range(len(self.costs)):
+            for client in self._present(place).nonzero().flatten().tolist():
+                values[place, client] = self._value(self.totals[place, client])
+        return values
+
+    def summary(self) -> dict[str, Any]:
+        """Return the measured set for a run's summary."""
+        return {"clients": len(self.clients) or None, "curve": self.curve.rows()}
+
+    def _point(self, place: int) -> CurvePoint:
+        figures = self.task.figures(self.totals[place].sum(dim=0))
+        return CurvePoint(*self.costs[place], figures[self.metric.name], figures, self._standard_error(place))
+
+    def _standard_error(self, place: int) -> float | None:
+        """Return the standard error of the value over clients, each left out in turn."""
+        # Choice: the jackknife holds for any metric and for clients of any size; for means over clients of equal size
+        # it is the usual one (024).
+        sums = self.totals[place][self._present(place)]
+        if len(self.clients) < 2 or len(sums) < 2:
+            return None
+        left = np.array([self._value(rest) for rest in sums.sum(dim=0) - sums])
+        return float(np.sqrt((len(left) - 1) * np.mean((left - left.mean()) ** 2)))
+
+    def _value(self, sums: Tensor) -> float:
+        return self.task.figures(sums)[self.metric.name]
+
+    def _present(self, place: int) -> Tensor:
+        return (self.totals[place] != 0).any(dim=1)
+
+
+def add_up(parts: Sequence[Measured]) -> Measured:
+    """Return what several clients measured of the same networks, each on examples of its own."""
+    first = parts[0]
+    assert all(part.costs == first.costs for part in parts), "clients measured different networks"
+    clients = tuple(name for part in parts for name in part.clients)
+    return Measured(first.task, first.metric, first.costs, torch.cat([part.totals for part in parts], dim=1), clients)
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluator:
+    """Measures operating points: recalibrates on one set of server-held examples, tests on another."""
+
+    calibration: Examples
+    test: Examples
+    normalisation: Normalisation | None
+    task: Task = CLASSIFICATION
+    clients: ClientIndex | None = None  # of the test examples
+    scored_by: Metric | None = None  # without it the task's first metric
+
+    @property
+    def metric(self) -> Metric:
+        """The metric of curves and scores."""
+        return self.scored_by or self.task.metric
+
+    def better(self, score: float, than: float) -> bool:
+        """Return whether a score is better than another."""
+        return self.metric.merit(score) > self.metric.merit(than)
+
+    def figures(self, deployed: Deployed) -> dict[str, float]:
+        """Return every metric of the recalibrated network on all test examples."""
+        return self.task.figures(self.totals(deployed, self.recalibrate(deployed)).sum(dim=0))
+
+    def curve(
+        self, method: Method, flat: Tensor, points: Sequence[OperatingPoint], on_point: OnPoint = lambda point: None
+    ) -> Curve:
+        """Measure every given operating point of the global vector; on_point is told before each."""
+        return self.measure(method, flat, points, on_point).curve
+
+    def measure(
+        self, method: Method, flat: Tensor, points: Sequence[OperatingPoint], on_point: OnPoint = lambda point: None
+    ) -> Measured:
+        """Measure every given operating point, client by client where the clients are known."""
+        return measure_sets({"": self}, method, flat, points, on_point)[""]
+
+    def recalibrate(self, deployed: Deployed) -> Statistics:
+        """Return the statistics that the network is served with."""
+        return recalibrate(deployed, self.calibration, self.normalisation)
+
+    def totals(self, deployed: Deployed, statistics: Statistics) -> Tensor:
+        """Return the sums by client, (clients, sums); all test examples as one where nobody knows whose they are."""
+        by_example = measure_totals(deployed, statistics, self.test, self.normalisation, self.task).cpu()
+        if self.clients is None:
+            return by_example.sum(dim=0, keepdim=True)
+        sums = by_example.new_zeros(len(self.clients.names), by_example.shape[1])
+        return sums.index_add_(0, torch.from_numpy(self.clients.of_example), by_example)
+
+
+def measure_sets(
+    sets: Mapping[str, Evaluator],
+    method: Method,
+    flat: Tensor,
+    points: Sequence[OperatingPoint],
+    on_point: OnPoint = lambda point: None,
+) -> dict[str, Measured]:
+    """Measure every operating point on several sets of examples, each network taken out once."""
+    costs, totals = list[Cost](), {name: list[Tensor]() for name in sets}
+    for point in points:
+        on_point(point)
+        deployed = method.deploy(flat, point)
+        costs.append(Cost(point.name, deployed.macs, deployed.parameters))
+        recalibrated: dict[int, Statistics] = {}  # sets may share their calibration examples
+        for name, evaluator in sets.items():
+            shared = id(evaluator.calibration)
+            if shared not in recalibrated:
+                recalibrated[shared] = evaluator.recalibrate(deployed)
+            totals[name].append(evaluator.totals(deployed, recalibrated[shared]))
+    return {
+        name: Measured(
+            evaluator.task,
+            evaluator.metric,
+            tuple(costs),
+            torch.stack(totals[name]) if costs else torch.zeros(0, 0, 0, dtype=torch.float64),
+            evaluator.clients.names if evaluator.clients is not None else (),
+        )
+        for name, evaluator in sets.items()
+    }
+
+
+@torch.no_grad()
+def measure_totals(
+    deployed: Deployed, statistics: Statistics, examples: Examples, normalisation: Normalisation | None, task: Task
+) -> Tensor:
+    """Return a task's sums example by example under the given statistics: (examples, sums) in float64."""
+    by_statistics = ByStatistics(statistics)
+    batches = in_batches(examples, normalisation, EVALUATION_BATCH, deployed.flat.dtype)
+    return torch.cat([task.totals(deployed(inputs, by_statistics), labels) for inputs, labels in batches])
