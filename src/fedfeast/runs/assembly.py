@@ -16,10 +16,11 @@ from fedfeast.data import (
     load_dataset,
     measure_normalisation,
 )
+from fedfeast.data.tasks import task_named
 from fedfeast.engines import EagerEngine, GraphEngine, Precision
 from fedfeast.engines.devices import choose_device, choose_engine
 from fedfeast.errors import InvalidInput
-from fedfeast.evaluation import Evaluator
+from fedfeast.evaluation import ClientIndex, Evaluator
 from fedfeast.federation import (
     Adversary,
     Aggregation,
@@ -34,7 +35,7 @@ from fedfeast.population import Partition, Population
 from fedfeast.randomness import named_generator
 from fedfeast.recipes.building import build_partition, build_preparation, build_privacy, build_sgd
 from fedfeast.recipes.recipe import Recipe
-from fedfeast.recipes.splitting import DataSplit, pick, split_dataset
+from fedfeast.recipes.splitting import DataSplit, OwnedPlaces, pick, split_dataset
 from fedfeast.runs.roster import Roster, read_roster
 from fedfeast.runs.warm_start import warm_start
 
@@ -128,6 +129,13 @@ def assemble(recipe: Recipe) -> Federation:
         partition = build_partition(recipe, built.population, pool.labels.numpy(), owners)
         clients = clients_of(built.population, partition, pool.labels.numpy())
     calibration = split.calibration.to(device)
+    task = task_named(recipe.data.facts.task)
+    metric = None if recipe.evaluation.metric is None else task.metric_named(recipe.evaluation.metric)
+
+    def evaluator(examples: Examples, owned: OwnedPlaces) -> Evaluator:
+        clients = None if owned.owners is None else ClientIndex(owned.names, owned.owners)
+        return Evaluator(calibration, examples.to(device), split.normalisation, task, clients, metric)
+
     return Federation(
         recipe=recipe,
         population=built.population,
@@ -137,8 +145,8 @@ def assemble(recipe: Recipe) -> Federation:
         method=built.method,
         clients=clients,
         participants=built.participants,
-        validation=Evaluator(calibration, split.validation.to(device), split.normalisation),
-        test=Evaluator(calibration, next(iter(split.tests.values())).to(device), split.normalisation),
+        validation=evaluator(split.validation, split.places.validation),
+        test=evaluator(next(iter(split.tests.values())), next(iter(split.places.tests.values()))),
         device=device,
     )
 
