@@ -19,6 +19,7 @@ from fedfeast.flower.terms import Terms
 from fedfeast.flower.transport import Transport
 from fedfeast.recipes import load_recipe
 from fedfeast.recipes.building import build_method
+from fedfeast.recipes.recipe import Recipe
 from fedfeast.runs import Run
 from fedfeast.runs.assembly import split_data
 
@@ -96,8 +97,8 @@ def grid() -> LocalGrid:
 
 @pytest.fixture
 def make_fleet(tmp_path: Path) -> Callable[..., Fleet]:
-    def make(grid: LocalGrid, *settings: str) -> Fleet:
-        base = load_recipe("digits", [*SMALL, *settings])
+    def make(grid: LocalGrid, *settings: str, recipe: Recipe | None = None) -> Fleet:
+        base = recipe or load_recipe("digits", [*SMALL, *settings])
         run = Run.create(fleet_recipe(base), tmp_path / "run")
         method, _ = build_method(base)
         terms = Terms.of(base, method, split_data(base).normalisation, ())

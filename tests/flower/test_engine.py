@@ -2,11 +2,13 @@ import json
 import logging
 from collections.abc import Callable
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from natural_data import CLIENTS, natural_recipe
 
 from fedfeast.federation import Engine, Privacy, RoundOrder, spent_epsilon
 from fedfeast.flower import engine as engine_module
@@ -91,6 +93,20 @@ def test_the_fleet_is_an_engine_like_the_eager_one(grid: LocalGrid, make_fleet: 
     simulated = assemble(load_recipe("digits", [*SMALL, *settings]))
     torch.testing.assert_close(over_the_wire, two_rounds(simulated, simulated.engine())[0], rtol=0, atol=1e-9)
     assert bytes_sent(grid) == 8 * payload
+
+
+@pytest.mark.parametrize("data", ["moves", "letters"])
+def test_the_datas_own_clients_train_a_network_of_ones_own(tmp_path: Path, make_fleet: MakeFleet, data: str) -> None:
+    recipe = natural_recipe(tmp_path, data, "fleet.least_clients=3", 'data.held_out_clients=["dora"]')
+    grid = LocalGrid({10 + index: {"partition-id": index, "data-folder": str(tmp_path)} for index in range(3)})
+    fleet = make_fleet(grid, recipe=recipe)
+    run, simulated = train(fleet), Run.create(recipe, tmp_path / "simulated").train()
+    torch.testing.assert_close(weights(run), weights(simulated), rtol=0, atol=1e-9)
+    assert [client.name for client in fleet.roster.clients] == list(CLIENTS[:3])
+    assert run.population_score == pytest.approx(simulated.population_score)
+    assert run.folder.metrics()[-1]["validation_score"] == pytest.approx(
+        simulated.folder.metrics()[-1]["validation_score"]
+    )
 
 
 def test_half_the_bytes_in_bfloat16(grid: LocalGrid, make_fleet: MakeFleet) -> None:

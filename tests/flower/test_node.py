@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from flwr.app import Context, Message, RecordDict
+from natural_data import TOKENS_NET, natural_recipe
 
 from fedfeast.data import Normalisation
 from fedfeast.errors import InvalidInput
@@ -20,6 +21,7 @@ from fedfeast.own_code import remember, trust
 from fedfeast.randomness import named_generator
 from fedfeast.recipes import load_recipe
 from fedfeast.recipes.building import build_method
+from fedfeast.recipes.recipe import parse_recipe
 from fedfeast.runs.assembly import assemble
 
 
@@ -104,6 +106,48 @@ def test_code_that_the_terms_name_runs_where_the_node_names_it(
     assert (kitchen / "mine.py.ran").exists()
     assert not (server / "mine.py.ran").exists()
     assert read_node(terms_of(), {**config, "method": "mine.py:Mine"}).name == "kitchen"  # allowed, not asked for
+
+
+def test_a_node_runs_its_own_builder_if_it_is_the_servers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_process: Callable[[], None]
+) -> None:
+    server, kitchen = tmp_path / "server", tmp_path / "kitchen"
+    for folder in (server, kitchen):
+        folder.mkdir()
+        (folder / "score.py").write_text("def small(member):\n    return -member.values['width']\n")
+    recipe = natural_recipe(server, "letters", "data.server_clients=0.25")
+    monkeypatch.chdir(server)
+    named = {"network.builder": "letters_net.py:net", "variants.score": "score.py:small", "variants.cache": "members"}
+    recipe = parse_recipe(recipe.to_toml(), "letters", named)
+    terms = Terms.of(recipe, build_method(recipe)[0], None, tuple("abcde"))
+    assert terms.files["variants.cache"].splitlines() == ["macs,params,width", "108,45,2"]
+    assert "score.py" not in terms.recipe
+    monkeypatch.chdir(kitchen)
+    new_process()
+    (tmp_path / "data.py").write_text("import numpy as np\ndef lines():\n    return (np.zeros((5, 6), int),) * 2\n")
+    config: dict[str, Any] = {"name": "kitchen", "budget-macs": 300, "data": f"{tmp_path / 'data.py'}:lines"}
+    content, allowed = RecordDict({"terms": to_json(terms.to_json())}), {**config, "builder": "letters_net.py:net"}
+    assert 'add builder="letters_net.py:net" to --node-config' in str(ask(content, config)["problem"])
+    assert str(ask(content, allowed)["problem"]) == (
+        "the server's network.builder = 'letters_net.py:net' is not installed here (builder names the file "
+        "letters_net.py, which is no Python file: give its path): put the server's file there."
+    )
+    (kitchen / "letters_net.py").write_text(TOKENS_NET + "# mine\n")
+    assert "its builder letters_net.py:net is another one than the server's" in str(ask(content, allowed)["problem"])
+    new_process()
+    (kitchen / "letters_net.py").write_text(TOKENS_NET)
+    (kitchen / "score.py").unlink()
+    assert ask(content, allowed)["space"] == terms.space
+
+
+def test_a_node_with_its_own_data_needs_no_loader_of_the_servers(tmp_path: Path) -> None:
+    terms = terms_of()
+    content = {**terms.to_json(), "recipe": terms.recipe.replace('name = "digits"\n', 'name = "gone.py:images"\n')}
+    assert content["recipe"].count("gone.py:images") == 2  # of the recipe, and of the data
+    data = tmp_path / "mine.py"
+    data.write_text("import numpy as np\ndef shots():\n    return np.zeros((5, 1, 8, 8), np.uint8), np.full(5, 7)\n")
+    config: dict[str, Any] = {"name": "kitchen", "budget-macs": 3e6, "data": f"{data}:shots"}
+    assert ask(RecordDict({"terms": to_json(content)}), config)["space"] == terms.space
 
 
 @pytest.mark.usefixtures("another_machine")

@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -89,3 +90,49 @@ def test_examples_that_do_not_suit(found: object, complaint: str) -> None:
 def test_sources_that_are_not_there(source: str, complaint: str) -> None:
     with pytest.raises(InvalidInput, match=complaint):
         load_own_data(source, FACTS)
+
+
+NUMBERS = DatasetFacts(3, 2, 4, 0, 0, kind="numbers", shape=(2, 4))
+TOKENS = DatasetFacts(5, 1, 4, 0, 0, kind="tokens", task="next-token", shape=(4,), vocabulary=5)
+TARGETS = DatasetFacts(1, 2, 4, 0, 0, kind="numbers", task="regression", shape=(2, 4))
+LABELS = DatasetFacts(2, 2, 4, 0, 0, kind="numbers", task="multi-label", shape=(2, 4))
+
+
+@pytest.mark.parametrize(
+    ("facts", "inputs", "labels", "types"),
+    [
+        (NUMBERS, np.ones((3, 2, 4)), [0, 2, 1], ("float32", "int64")),
+        (NUMBERS, np.ones((3, 2, 4), np.uint8), [0, 2, 1], ("uint8", "int64")),
+        (TOKENS, np.full((3, 4), 4), np.full((3, 4), -1), ("int64", "int64")),
+        (TARGETS, np.ones((3, 2, 4), np.int16), [0.5, 1, 2], ("float32", "float32")),
+        (LABELS, np.ones((3, 2, 4)), [[0, 1]] * 3, ("float32", "uint8")),
+    ],
+)
+def test_examples_of_any_kind(facts: DatasetFacts, inputs: Any, labels: Any, types: tuple[str, str]) -> None:
+    examples = check_examples((inputs, labels), facts, "mine")
+    assert (str(examples.inputs.dtype), str(examples.labels.dtype)) == tuple(f"torch.{name}" for name in types)
+    assert (examples.shape, len(examples)) == (facts.input_shape, 3)
+    assert tuple(examples.labels.shape[1:]) == facts.label_shape
+
+
+@pytest.mark.parametrize(
+    ("facts", "inputs", "labels", "complaint"),
+    [
+        (NUMBERS, np.ones((3, 4)), [0, 0, 0], r"inputs of shape \(3, 4\) and float64: the network takes \(3, 2, 4\)"),
+        (NUMBERS, np.full((1, 2, 4), np.nan), [0], "inputs that are no finite numbers"),
+        (NUMBERS, np.ones((1, 2, 4)), [3], "labels that are no whole numbers from 0 to 2"),
+        (TOKENS, np.full((1, 4), 5), np.zeros((1, 4), int), "tokens that are no whole numbers from 0 to 4"),
+        (TOKENS, np.zeros((1, 4)), np.zeros((1, 4), int), "takes .* whole numbers"),
+        (TOKENS, np.zeros((1, 4), int), [0], r"labels of shape \(1,\): next-token needs \(1, 4\)"),
+        (TARGETS, np.ones((1, 2, 4)), [np.inf], "labels that are no finite numbers"),
+        (LABELS, np.ones((1, 2, 4)), [[0, 2]], "from 0 to 1"),
+    ],
+)
+def test_examples_that_do_not_suit_the_task(facts: DatasetFacts, inputs: Any, labels: Any, complaint: str) -> None:
+    with pytest.raises(InvalidInput, match=complaint):
+        check_examples((inputs, labels), facts, "mine")
+
+
+def test_a_folder_is_for_images_alone(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="is a folder, and the network takes tokens for next-token"):
+        load_own_data(str(tmp_path), TOKENS)

@@ -34,6 +34,10 @@ def test_terms_survive_the_wire_with_the_files_they_name(tmp_path: Path) -> None
     assert not place.exists()
 
 
+def test_token_ids_have_no_normalisation() -> None:
+    assert read_terms(told(normalisation=None)).normalisation is None
+
+
 def test_another_space_has_another_hash() -> None:
     ours, theirs = (
         space_of(build_method(load_recipe("digits", settings))[0]) for settings in ({}, {"method.name": "heterofl"})
@@ -79,6 +83,7 @@ def told(**changes: object) -> RecordDict:
         ({"class_names": "no list"}, "class_names"),
         ({"normalisation": {"mean": [float("nan")], "deviation": [0.2]}}, "normalisation"),
         ({"facts": {"classes": -1}}, "facts"),
+        ({"builder_sha256": "rm -rf"}, "builder_sha256"),
     ],
 )
 def test_terms_of_another_kind_are_unreadable(changes: dict[str, object], complaint: str) -> None:

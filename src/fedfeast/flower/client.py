@@ -27,7 +27,7 @@ def introduce(message: Message, context: Context) -> Message:
     try:
         terms = read_terms(message.content)
         node = read_node(terms, context.node_config)
-        with terms.opened() as recipe:
+        with terms.opened(node.settings) as recipe:
             method, _ = build_method(recipe)
             require_consent(recipe, method, context.node_config)
         content |= {
@@ -55,7 +55,7 @@ def train(message: Message, context: Context) -> Message:
 def _train(content: RecordDict, context: Context) -> RecordDict:
     terms, order = read_terms(content), Order.read(from_json(content, "order", MOST_TERMS_BYTES), "order")
     node = read_node(terms, context.node_config)
-    with terms.opened() as recipe:
+    with terms.opened(node.settings) as recipe:
         method, _ = build_method(recipe)
         require_consent(recipe, method, context.node_config)
     torch.set_num_threads(_threads(recipe, context))

@@ -117,9 +117,10 @@ class TermsMessage(Message):
     files: dict[Literal["variants.cache", "population.file"], str]
     facts: FactsMessage
     class_names: Annotated[list[Annotated[str, Field(max_length=1000)]], Field(max_length=MOST_CLASSES)]
-    normalisation: NormalisationMessage
+    normalisation: NormalisationMessage | None  # None: token ids
     version: Annotated[str, Field(max_length=64)]
     space: Annotated[str, Field(max_length=64)]
+    builder_sha256: Annotated[str, Field(pattern="^([0-9a-f]{64})?$")] = ""
 
 
 def to_json(content: Mapping[str, Any]) -> ConfigRecord:

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,9 +19,11 @@ from fedfeast.recipes.recipe import Recipe, code_named_by, load_recipe
 from fedfeast.runs.assembly import assemble
 
 KEYS = (
-    *("name", "budget-macs", "data", "data-folder", "recipe", "method", "threads"),
+    *("name", "budget-macs", "data", "data-folder", "recipe", "method", "builder", "threads"),
     *("most-clip-norm", "least-noise-multiplier", "partition-id", "num-partitions"),
 )
+# By which key a node allows code that the recipe's setting names; other code of a recipe is the server's alone.
+ALLOWED_BY = {"method.name": "method", "network.builder": "builder"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +33,7 @@ class Node:
     name: str
     budget_macs: float
     examples: Examples
+    settings: Mapping[str, Any] = field(default_factory=dict)  # that the server's recipe is opened with here
 
     @property
     def held_classes(self) -> tuple[int, ...]:
@@ -43,7 +46,7 @@ def read_node(terms: Terms, node_config: Mapping[str, Any]) -> Node:
     unknown = [key for key in node_config if key not in KEYS]
     if unknown:
         raise InvalidInput(f"--node-config has the unknown key {unknown[0]!r}: the keys are {', '.join(KEYS)}.")
-    _allow_own_method(terms, node_config)
+    _allow_own_code(terms, node_config)
     if "partition-id" in node_config:
         return _simulated(terms, node_config)
     if not str(node_config.get("name", "")).strip():
@@ -53,7 +56,8 @@ def read_node(terms: Terms, node_config: Mapping[str, Any]) -> Node:
     if "data" not in node_config:
         raise InvalidInput('it has no data: add data="FOLDER" or data="file.py:function" to --node-config.')
     examples = load_own_data(str(node_config["data"]), terms.facts, terms.class_names)
-    return Node(str(node_config["name"]).strip(), _budget(node_config["budget-macs"]), examples)
+    name, budget = str(node_config["name"]).strip(), _budget(node_config["budget-macs"])
+    return Node(name, budget, examples, _own_settings(terms))
 
 
 def require_consent(recipe: Recipe, method: Method, node_config: Mapping[str, Any]) -> None:
@@ -113,21 +117,39 @@ def _simulated(terms: Terms, node_config: Mapping[str, Any]) -> Node:
         )
     client = federation.clients[index]
     budget = _budget(node_config.get("budget-macs", client.budget_macs))
-    return Node(str(node_config.get("name", client.name)), budget, federation.examples.of_client(index))
+    name = str(node_config.get("name", client.name))
+    return Node(name, budget, federation.examples.of_client(index), settings)
 
 
-def _allow_own_method(terms: Terms, node_config: Mapping[str, Any]) -> None:
+def _allow_own_code(terms: Terms, node_config: Mapping[str, Any]) -> None:
     """Let code that the terms name run where the node's own settings name it too: it is the node's file, none sent."""
-    named = code_named_by(terms.recipe, "of the server").get("method.name")
-    if named is None:
-        return
-    if node_config.get("method") == named:
-        trust(named, "method")
-    elif "method" in node_config or "partition-id" not in node_config:  # a simulated client has no settings of its own
+    for setting, named in code_named_by(terms.recipe, "of the server").items():
+        key = ALLOWED_BY.get(setting)
+        if key is None:
+            continue
+        if node_config.get(key) == named:
+            _trust_installed(named, key, setting)
+        elif key in node_config or "partition-id" not in node_config:  # a simulated client has no settings of its own
+            raise InvalidInput(
+                f"the server's terms name code to run, {setting} = {named!r}, which this node does not allow: "
+                f"have that file there, read it, and add {key}={json.dumps(named)} to --node-config."
+            )
+
+
+def _trust_installed(named: str, key: str, setting: str) -> None:
+    try:
+        trust(named, key)
+    except InvalidInput as error:
         raise InvalidInput(
-            f"the server's terms name code to run, method.name = {named!r}, which this node does not allow: "
-            f"have that file there, read it, and add method={json.dumps(named)} to --node-config."
-        )
+            f"the server's {setting} = {named!r} is not installed here ({str(error).rstrip('.')}): put the server's "
+            "file there."
+        ) from error
+
+
+def _own_settings(terms: Terms) -> dict[str, Any]:
+    """Return settings that spare a node with data of its own the code that loads the server's."""
+    loader = code_named_by(terms.recipe, "of the server").get("data.name")
+    return {} if loader is None else {"data.name": loader.rpartition(":")[2]}
 
 
 def _refuse_fleet(recipe: Recipe) -> None:

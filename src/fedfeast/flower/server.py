@@ -75,7 +75,9 @@ def fleet_recipe(base: Recipe) -> Recipe:
         raise InvalidInput(
             f"adversary.share = {base.adversary.share}: only simulated clients lie on demand; leave it out on a fleet."
         )
-    settings = {"population.source": "fleet", "population.file": "none", "checkpoint.every_rounds": 1}
+    settings: dict[str, Any] = {"population.source": "fleet", "population.file": "none", "checkpoint.every_rounds": 1}
+    if base.population.correlation is not None:
+        settings["population.correlation"] = "none"  # of budgets that are dealt out; the fleet's are its own
     if base.aggregation.refuse_multiple is None:
         settings["aggregation.refuse_multiple"] = REFUSE_MULTIPLE
     if base.aggregation.weight_cap is None and base.aggregation.rule != "mean":

@@ -15,11 +15,16 @@ from fedfeast.data import DatasetFacts, Normalisation
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Method
 from fedfeast.flower.messages import MOST_TERMS_BYTES, TermsMessage, from_json
+from fedfeast.networks.shipped import find_builder
+from fedfeast.recipes.building import build_parts
 from fedfeast.recipes.recipe import Recipe, parse_recipe
-from fedfeast.variants.cache import packaged_caches
+from fedfeast.recipes.suitability import MEMBERS
+from fedfeast.variants.cache import packaged_caches, write_cache
 from fedfeast.version import VERSION
 
 NAMED_FILES = ("variants.cache", "population.file")  # settings of a recipe that may name files
+# Where the server's files lie is no client's business, and what chose the members is not needed where they are told.
+SERVER_ALONE = {"data.folder": "none", "network.weights": "none", "variants.score": "none"}
 
 
 @dataclass(frozen=True)
@@ -33,17 +38,30 @@ class Terms:
     normalisation: Normalisation | None  # None: token ids
     version: str
     space: str
+    builder_sha256: str = ""  # of the file that makes the networks, where it is not the package's ResNet
 
     @classmethod
     def of(
         cls, recipe: Recipe, method: Method, normalisation: Normalisation | None, class_names: tuple[str, ...]
     ) -> "Terms":
-        """Return the terms of a recipe; where the server's data lie is no client's business."""
-        text = parse_recipe(recipe.to_toml(), recipe.name, {"data.folder": "none"}, recipe.data.facts).to_toml()
+        """Return the terms of a recipe: of code that it names only names and a hash."""
+        text = parse_recipe(recipe.to_toml(), recipe.name, SERVER_ALONE, recipe.data.facts).to_toml()
         settings = recipe.settings()
         named = {key: Path(str(settings[key])) for key in NAMED_FILES if key in settings}
         files = {key: path.read_text() for key, path in named.items() if path.is_file()}
-        return cls(text, files, recipe.data.facts, class_names, normalisation, VERSION, space_of(method))
+        if recipe.variants.cache == MEMBERS:
+            files["variants.cache"] = _chosen_members(recipe)
+        builder = recipe.network.builder
+        return cls(
+            recipe=text,
+            files=files,
+            facts=recipe.data.facts,
+            class_names=class_names,
+            normalisation=normalisation,
+            version=VERSION,
+            space=space_of(method),
+            builder_sha256="" if builder is None else find_builder(builder).sha256,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the terms for a message."""
@@ -59,16 +77,35 @@ class Terms:
             named = {key: str(path) for key, path in paths.items()}
             recipe = parse_recipe(self.recipe, "of the server", {**named, **(settings or {})}, self.facts)
             self._refuse_paths(recipe)
+            self._refuse_other_builder(recipe)
             yield recipe
 
     def _refuse_paths(self, recipe: Recipe) -> None:
         """Refuse to look for a file on this machine that the server's recipe names and its terms do not bring."""
         if "variants.cache" not in self.files and recipe.variants.cache not in packaged_caches():
             raise InvalidInput(f"variants.cache = {recipe.variants.cache!r} names a file that the terms do not bring.")
-        if "population.file" not in self.files and recipe.population.source == "file":
+        if "population.file" not in self.files and recipe.population.file is not None:
             raise InvalidInput(
                 f"population.file = {recipe.population.file!r} names a file that the terms do not bring."
             )
+
+    def _refuse_other_builder(self, recipe: Recipe) -> None:
+        """Refuse to train networks that another version of the builder's file would make."""
+        name = recipe.network.builder
+        own = "" if name is None else find_builder(name).sha256
+        if own != self.builder_sha256:
+            raise InvalidInput(
+                f"its builder {name} is another one than the server's (SHA-256 {own[:12] or 'none'} instead of "
+                f"{self.builder_sha256[:12] or 'none'}): install the same file on both."
+            )
+
+
+def _chosen_members(recipe: Recipe) -> str:
+    """Return the cache of members that the server chose, as the text of its file."""
+    parts = build_parts(recipe)
+    with tempfile.TemporaryDirectory(prefix="fedfeast-") as folder:
+        write_cache(parts.cache, parts.elastic, Path(folder) / "members.csv")
+        return (Path(folder) / "members.csv").read_text()
 
 
 def read_terms(records: RecordDict) -> Terms:
@@ -79,9 +116,12 @@ def read_terms(records: RecordDict) -> Terms:
         files={str(key): text for key, text in content.files.items()},
         facts=DatasetFacts(**content.facts.model_dump()),
         class_names=tuple(content.class_names),
-        normalisation=Normalisation(tuple(content.normalisation.mean), tuple(content.normalisation.deviation)),
+        normalisation=None
+        if content.normalisation is None
+        else Normalisation(tuple(content.normalisation.mean), tuple(content.normalisation.deviation)),
         version=content.version,
         space=content.space,
+        builder_sha256=content.builder_sha256,
     )
 
 

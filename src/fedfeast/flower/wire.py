@@ -13,6 +13,7 @@ from fedfeast.errors import InvalidInput
 from fedfeast.federation import Assignment, Client, find_form_fault
 from fedfeast.flower.messages import Unreadable, one_line
 from fedfeast.networks import Architecture, Layout, Level
+from fedfeast.networks.built import Member
 from fedfeast.routing import SliceMap, read_slice_map
 
 MOST_DIMENSIONS = 8
@@ -30,7 +31,7 @@ _DTYPES = {
         torch.bool,
     )
 }
-_ARCHITECTURES: dict[str, type] = {"architecture": Architecture, "level": Level}
+_ARCHITECTURES: dict[str, type] = {"architecture": Architecture, "level": Level, "member": Member}
 
 
 def to_array(tensor: Tensor) -> Array:
@@ -139,6 +140,11 @@ def _describe_architecture(architecture: Hashable) -> dict[str, Any]:
 
 
 def _read_architecture(content: Mapping[str, Any]) -> Hashable:
-    fields = {name: tuple(values) for name, values in content.items() if name != "kind"}
+    fields = {name: _as_tuples(values) for name, values in content.items() if name != "kind"}
     architecture: Hashable = _ARCHITECTURES[content["kind"]](**fields)
     return architecture
+
+
+def _as_tuples(values: Any) -> Any:
+    """Return a list of JSON, and lists in it, as tuples."""
+    return tuple(map(_as_tuples, values)) if isinstance(values, list) else values

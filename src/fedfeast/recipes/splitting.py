@@ -64,7 +64,8 @@ def pick(dataset: Dataset, places: Places) -> Examples:
 
 def split_dataset(recipe: Recipe, dataset: Dataset) -> DataSplit:
     """Decide which examples the clients train on, which the server holds and which test."""
-    if recipe.population.source == "data":
+    # A fleet's server tests by client where its data know them: it may be a trial with the data's own clients.
+    if recipe.population.source == "data" or (recipe.population.source == "fleet" and dataset.clients is not None):
         return _split_by_client(recipe, dataset)
     labels = dataset.train.labels.numpy()
     server_labels = None if dataset.server is None else _classes(dataset.server.labels.numpy())
