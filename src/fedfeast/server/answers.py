@@ -42,6 +42,14 @@ class Images(BaseModel):
     classes: int
 
 
+class Inputs(BaseModel):
+    """What one example is: images, numbers or tokens, of which shape, and what is learnt from it."""
+
+    kind: str
+    shape: list[int]
+    task: str
+
+
 class RunState(BaseModel):
     """A run: what it is, and how far it has come."""
 
@@ -51,6 +59,7 @@ class RunState(BaseModel):
     method: str
     data: str
     images: Images
+    inputs: Inputs
     state: State
     note: str
     finished_rounds: int
@@ -139,10 +148,11 @@ class ClassScore(BaseModel):
 
 
 class Prediction(BaseModel):
-    """What one variant sees in an image, the likeliest classes first."""
+    """What one variant sees in an example: the likeliest classes, labels or next symbols first, or numbers."""
 
     id: str
     classes: list[ClassScore]
+    numbers: list[float] | None = None  # of a regression
     milliseconds: float  # of one inference on this machine, one thread
 
 
@@ -163,6 +173,7 @@ def describe_run(run: WatchedRun, runs: list[str]) -> RunState:
         method=recipe.method_name,
         data=recipe.data.name,
         images=Images(channels=facts.channels, side=facts.side, classes=facts.classes),
+        inputs=Inputs(kind=facts.kind, shape=list(facts.input_shape), task=facts.task),
         state=seen.state,
         note=seen.note,
         finished_rounds=rounds,

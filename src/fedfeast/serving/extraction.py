@@ -52,6 +52,7 @@ class Extractor:
     def __init__(self, run: Run | Path | str) -> None:
         self.run = run if isinstance(run, Run) else Run.open(run)
         self._best = self.run.best()
+        self.run.folder.kept_builder.refuse_other(self.run.recipe)
         self._built = outline(self.run.recipe)
         self._method = self._built.method
         self.family = family_of(self._method.network)
