@@ -34,20 +34,20 @@ class Health(BaseModel):
     version: str
 
 
-class Images(BaseModel):
-    """What the run's networks take, and how many classes they tell apart."""
-
-    channels: int
-    side: int
-    classes: int
-
-
 class Inputs(BaseModel):
     """What one example is: images, numbers or tokens, of which shape, and what is learnt from it."""
 
     kind: str
     shape: list[int]
     task: str
+
+
+class Images(BaseModel):
+    """What the run's networks take, and how many classes they tell apart."""
+
+    channels: int
+    side: int
+    classes: int
 
 
 class RunState(BaseModel):
@@ -58,8 +58,8 @@ class RunState(BaseModel):
     recipe: str
     method: str
     data: str
-    images: Images
     inputs: Inputs
+    images: Images
     state: State
     note: str
     finished_rounds: int
@@ -172,8 +172,8 @@ def describe_run(run: WatchedRun, runs: list[str]) -> RunState:
         recipe=recipe.name,
         method=recipe.method_name,
         data=recipe.data.name,
-        images=Images(channels=facts.channels, side=facts.side, classes=facts.classes),
         inputs=Inputs(kind=facts.kind, shape=list(facts.input_shape), task=facts.task),
+        images=Images(channels=facts.channels, side=facts.side, classes=facts.classes),
         state=seen.state,
         note=seen.note,
         finished_rounds=rounds,

@@ -70,11 +70,7 @@ def _facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("weights file", f"{manifest['bytes']:,} bytes, float32"),
         ("input", _input(manifest["network"])),
         ("architecture", f"{_family(manifest['network'])}: `{json.dumps(manifest['architecture'])}`"),
-        (
-            "batch-norm statistics",
-            f"recalibrated on {manifest['calibration']['examples']:,} server-held examples "
-            f"(sha256 {manifest['calibration']['sha256'][:12]}...)",
-        ),
+        ("batch-norm statistics", _statistics(manifest)),
     ]
     if "latency" in manifest:
         latency = manifest["latency"]
@@ -106,6 +102,13 @@ def _family(network: Mapping[str, Any]) -> str:
     return (
         f"builder `{network['builder']}` (sha256 {network['builder_sha256'][:12]}...), which `model.pt2` does not need"
     )
+
+
+def _statistics(manifest: Mapping[str, Any]) -> str:
+    if manifest["network"].get("batch_norms") == 0:
+        return "none: no layer needs them"
+    examples, digest = manifest["calibration"]["examples"], manifest["calibration"]["sha256"]
+    return f"recalibrated on {examples:,} server-held examples (sha256 {digest[:12]}...)"
 
 
 def _use(manifest: Mapping[str, Any]) -> str:

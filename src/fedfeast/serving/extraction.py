@@ -70,7 +70,7 @@ class Extractor:
         federation = self.run.federation
         deployed = self._deploy(self._flat, point)
         statistics = recalibrate(deployed, self.calibration, federation.test.normalisation)
-        table = self._table(point, federation.test.normalisation)
+        table = self._table(point, federation.test.normalisation, len(statistics))
         model = self.family.model(deployed, statistics, table)
         facts = {
             "fedfeast": VERSION,
@@ -196,12 +196,12 @@ class Extractor:
         figures_of = {f"{split}_figures": one for split, one in measured.items()}
         return {"task": self.task.name, "metric": self.metric.name, **figures_of, "figures_from": sources}
 
-    def _table(self, point: OperatingPoint, normalisation: Normalisation | None) -> dict[str, Any]:
+    def _table(self, point: OperatingPoint, normalisation: Normalisation | None, batch_norms: int) -> dict[str, Any]:
         facts = self.run.recipe.data.facts
         # Token ids may be kept in fewer bytes than networks take them in.
         dtype = torch.int64 if normalisation is None else self.test.inputs.dtype
         table = self.family.describe(self._method.network, point.architecture)
-        table |= self.family.describe_input(facts.kind, facts.input_shape, dtype)
+        table |= self.family.describe_input(facts.kind, facts.input_shape, dtype, batch_norms)
         if normalisation is not None:
             table |= {"mean": list(normalisation.mean), "deviation": list(normalisation.deviation)}
         return table

@@ -59,9 +59,12 @@ class BuiltFamily:
             "outputs": list(network.output_shape),
         }
 
-    def describe_input(self, kind: str, shape: tuple[int, ...], dtype: torch.dtype) -> dict[str, Any]:
-        """Return what the table says of one input, as it goes in."""
-        return {"input": {"kind": kind, "shape": list(shape), "dtype": str(dtype).removeprefix("torch.")}}
+    def describe_input(
+        self, kind: str, shape: tuple[int, ...], dtype: torch.dtype, batch_norms: int = 0
+    ) -> dict[str, Any]:
+        """Return what the table says of one input, as it goes in, and of norms that were recalibrated for such."""
+        taken = {"kind": kind, "shape": list(shape), "dtype": str(dtype).removeprefix("torch.")}
+        return {"input": taken, "batch_norms": batch_norms}
 
     def tensors(self, deployed: Deployed, statistics: Statistics) -> dict[str, Tensor]:
         """Return what was learnt, under the module's own names, and the served statistics, in float32."""

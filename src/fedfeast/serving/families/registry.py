@@ -31,7 +31,9 @@ class Family:
         """Return the manifest's table of an architecture."""
         return {"family": self.name, **self.served.describe(network, architecture)}
 
-    def describe_input(self, kind: str, shape: tuple[int, ...], dtype: torch.dtype) -> dict[str, Any]:
+    def describe_input(
+        self, kind: str, shape: tuple[int, ...], dtype: torch.dtype, batch_norms: int = 0
+    ) -> dict[str, Any]:
         """Return nothing: the table has the images' channels and size."""
         return {}
 
