@@ -84,7 +84,7 @@ def test_one_step_is_a_step_of_plain_training() -> None:
     optimiser = torch.optim.SGD(module.parameters(), lr=0.1)
     for batch in steps:
         optimiser.zero_grad()
-        torch.nn.functional.cross_entropy(module(batch.images), batch.labels_a).backward()  # type: ignore[no-untyped-call]
+        torch.nn.functional.cross_entropy(module(batch.inputs), batch.labels_a).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
     for name, view in slot.layout.views(slot.weights).items():
         torch.testing.assert_close(view, module.get_parameter(name).detach(), rtol=0, atol=1e-12, msg=name)

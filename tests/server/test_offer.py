@@ -20,7 +20,7 @@ def test_ids_name_weights_and_networks(offer: Offer, folder: Path) -> None:
     assert len(offer.by_id) == len(offer.bundles.points) == 8
     assert list(offer.by_id)[3].startswith("545920-")
     assert list(Offer(BundleCache(folder), "other name", folder / "none").by_id) == list(offer.by_id)
-    assert offer.image_shape == (1, 8, 8)
+    assert offer.data_facts.input_shape == (1, 8, 8)
 
 
 def test_the_largest_affordable_is_chosen(offer: Offer) -> None:

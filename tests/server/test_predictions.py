@@ -25,15 +25,16 @@ def test_a_variant_predicts_as_its_bundle_does(trained: Path, monkeypatch: pytes
     offer, predictor = Offer(BundleCache(trained), "digits", trained / "none"), Predictor()
     image = fedfeast.Run.open(trained).federation.test.test.inputs[0]
     for name in list(offer.by_id)[:2]:
-        classes, milliseconds = predictor.predict(offer, name, image)
+        seen = predictor.predict(offer, name, image)
+        classes = seen.classes
         with torch.no_grad():
             expected = torch.softmax(fedfeast.load_bundle(offer.bundle(name)[0])(image[None])[0].double(), dim=0)
         assert classes[0][0] == str(int(expected.argmax()))
         assert classes[0][1] == pytest.approx(float(expected.max()), abs=1e-4)
         assert sum(probability for _, probability in classes) == pytest.approx(1)
-        assert milliseconds > 0
+        assert seen.milliseconds > 0
     assert list(predictor._loaded) == [name], "only so many stay loaded"
-    assert predictor.predict(offer, name, image)[0] == classes
+    assert predictor.predict(offer, name, image).classes == classes
 
 
 def test_pixels_come_out_as_they_went_in() -> None:

@@ -60,9 +60,9 @@ def export(  # noqa: PLR0913 - each argument is an option of the command
     int8: Annotated[bool, typer.Option("--int8", help="Quantise on the server-held examples; say what it costs.")] = (
         False
     ),
-    opset: Annotated[int | None, typer.Option(help="The ONNX opset; 17 by default.")] = None,
+    opset: Annotated[int | None, typer.Option(help="The ONNX opset; 17 by default, 18 for own networks.")] = None,
     normalised: Annotated[
-        bool, typer.Option("--normalised", help="Take normalised float32 images instead of uint8 pixels.")
+        bool, typer.Option("--normalised", help="Take normalised float32 inputs instead of raw ones, such as pixels.")
     ] = False,
     trust: TrustOption = False,
     as_json: JsonOption = False,
@@ -72,11 +72,10 @@ def export(  # noqa: PLR0913 - each argument is an option of the command
     from fedfeast.serving.choice import Limits
     from fedfeast.serving.exporting import ExportOptions
     from fedfeast.serving.exporting import export as export_network
-    from fedfeast.serving.onnx.session import DEFAULT_OPSET
 
     run = Run.open(folder)
     wanted = _formats(formats, int8, out)
-    options = ExportOptions(wanted, opset if opset is not None else DEFAULT_OPSET, not normalised)
+    options = ExportOptions(wanted, opset, not normalised)
     if ladder is None and budgets is None:
         limits = Limits(max_macs, max_params, max_latency)
         with console_for(as_json).status("exporting"):
@@ -199,6 +198,8 @@ def _present(manifest: Mapping[str, Any], kind: str, path: Path, as_json: bool) 
 
 
 def _exported(name: str, facts: Mapping[str, Any]) -> str:
+    if "metric_cost" in facts:
+        return f"{name} (costs {facts['metric_cost']:.3g})"
     if "accuracy_cost" in facts:
         return f"{name} (costs {100 * facts['accuracy_cost']:.2f} points)"
     return f"{name} (within {facts['largest_difference']:.0e} of torch)"

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedfeast.data import DatasetFacts
-from fedfeast.data.tasks import METRICS
+from fedfeast.data.tasks import ACCURACY, METRICS, Metric, task_named
 from fedfeast.evaluation import Curve, metric_of
 from fedfeast.units import format_macs
 
@@ -105,17 +105,26 @@ def policy_facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def ladder_table(index: Mapping[str, Any]) -> Table:
     """Show the networks of an exported ladder; quantised ones with the accuracy that is left."""
-    rungs = [(rung, _quantised(rung)) for rung in index["rungs"]]
-    headings = ["folder", "MACs", "parameters", "test accuracy"]
+    first = index["rungs"][0]
+    metric = task_named(first["task"]).metric_named(first["metric"]) if "task" in first else ACCURACY
+    rungs = [(rung, _quantised(rung, metric)) for rung in index["rungs"]]
+    headings = ["folder", "MACs", "parameters", f"test {metric.name}"]
     table = _table(f"ladder of {index['run']['name']}", headings + ["in int8"] * any(left for _, left in rungs))
     for rung, left in rungs:
-        shown = map(_percent, [rung["test_accuracy"], *left])
+        shown = [metric.show(value) for value in (_tested(rung, metric), *left) if value is not None]
         table.add_row(rung["folder"], f"{rung['macs']:,}", f"{rung['parameters']:,}", *shown)
     return table
 
 
-def _quantised(rung: Mapping[str, Any]) -> list[float]:
-    return [facts["test_accuracy"] for facts in rung["exports"].values() if "test_accuracy" in facts]
+def _quantised(rung: Mapping[str, Any], metric: Metric) -> list[float]:
+    values = [_tested(facts, metric) for facts in rung["exports"].values()]
+    return [value for value in values if value is not None]
+
+
+def _tested(facts: Mapping[str, Any], metric: Metric) -> float | None:
+    """Return what a network comes to on the test set, of classifications and of other tasks."""
+    value: float | None = facts.get("test_figures", {}).get(metric.name, facts.get("test_accuracy"))
+    return value
 
 
 def latency_table(measured: Mapping[str, Any]) -> Table:

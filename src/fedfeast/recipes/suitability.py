@@ -70,7 +70,7 @@ def refuse_unsuited_clients(section: DataSection, population: PopulationSection,
                 "prepare it with --clients, or choose zipf."
             )
         return
-    if recipe.population.source == "fleet" and facts.clients:
+    if population.source == "fleet" and facts.clients:
         return  # its server divides the data by their clients too
     for name in ("held_out_clients", "server_clients", "least_examples", "small_clients", "most_examples"):
         if getattr(section, name) != type(section).model_fields[name].default:

@@ -21,6 +21,7 @@ from fedfeast.locks import held_alone
 from fedfeast.machine import device_name, processor_name
 from fedfeast.recipes.recipe import Recipe, load_recipe
 from fedfeast.runs.checkpoint import CheckpointFolder
+from fedfeast.runs.kept_builder import KeptBuilder
 from fedfeast.runs.kept_data import KeptData
 from fedfeast.version import VERSION
 from fedfeast.whole_files import write_bytes, write_json, write_text
@@ -45,6 +46,7 @@ class RunFolder:
         self.path = path
         self.checkpoints = CheckpointFolder(path / "checkpoints")
         self.kept_data = KeptData(path / "inputs" / "data.json")
+        self.kept_builder = KeptBuilder(path / "inputs" / "builder.json")
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
@@ -245,13 +247,15 @@ class RunFolder:
         ours, theirs = recipe.settings(), self._load_recipe().settings()
         may_change = MAY_CHANGE | (MAY_CHANGE_ON_A_FLEET if recipe.population.source == "fleet" else set())
         different = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key) and key not in may_change]
-        if not different and not self.kept_data.changed_files(recipe.data):
+        other_inputs = bool(self.kept_data.changed_files(recipe.data)) or self.kept_builder.is_other(recipe)
+        if not different and not other_inputs:
             self._refuse_other_inputs(recipe)
             return True
         if not (self.has_finished_rounds() or self.checkpoints.exist()):
             return False
         if not different:
             self.kept_data.refuse_other(recipe.data)
+            self.kept_builder.refuse_other(recipe)
         changes = ", ".join(f"{key} is {theirs.get(key)!r} there and {ours.get(key)!r} here" for key in different[:3])
         raise InvalidInput(
             f"--out {self.path} holds another run ({changes}): give another folder, or the same settings to go on."
@@ -277,6 +281,7 @@ class RunFolder:
             copy.unlink(missing_ok=True)
         self.kept_data.forget()
         self.kept_data.keep(recipe.data)
+        self.kept_builder.keep(recipe)
         for named, copy in self._named_inputs(recipe):
             copy.parent.mkdir(exist_ok=True)
             write_bytes(copy, named.read_bytes())

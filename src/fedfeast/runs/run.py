@@ -76,6 +76,7 @@ class Run:
         """The assembled parts; loads the data."""
         torch.set_num_threads(self.folder.environment()["threads"])
         self.folder.kept_data.refuse_other(self.recipe.data)
+        self.folder.kept_builder.refuse_other(self.recipe)
         return assemble(self.recipe)
 
     def train(self, observer: Observer | None = None, client_source: ClientSource | None = None) -> "Run":

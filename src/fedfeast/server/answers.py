@@ -34,6 +34,14 @@ class Health(BaseModel):
     version: str
 
 
+class Inputs(BaseModel):
+    """What one example is: images, numbers or tokens, of which shape, and what is learnt from it."""
+
+    kind: str
+    shape: list[int]
+    task: str
+
+
 class Images(BaseModel):
     """What the run's networks take, and how many classes they tell apart."""
 
@@ -59,6 +67,7 @@ class RunState(BaseModel):
     recipe: str
     method: str
     data: str
+    inputs: Inputs
     images: Images
     metric: MetricFacts
     state: State
@@ -151,10 +160,11 @@ class ClassScore(BaseModel):
 
 
 class Prediction(BaseModel):
-    """What one variant sees in an image, the likeliest classes first."""
+    """What one variant sees in an example: the likeliest classes, labels or next symbols first, or numbers."""
 
     id: str
     classes: list[ClassScore]
+    numbers: list[float] | None = None  # of a regression
     milliseconds: float  # of one inference on this machine, one thread
 
 
@@ -174,6 +184,7 @@ def describe_run(run: WatchedRun, runs: list[str]) -> RunState:
         recipe=recipe.name,
         method=recipe.method_name,
         data=recipe.data.name,
+        inputs=Inputs(kind=facts.kind, shape=list(facts.input_shape), task=facts.task),
         images=Images(channels=facts.channels, side=facts.side, classes=facts.classes),
         metric=MetricFacts(**run.run.metric.facts()),
         state=seen.state,

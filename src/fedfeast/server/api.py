@@ -30,7 +30,7 @@ from fedfeast.server.guard import Guard
 from fedfeast.server.model_files import send_model
 from fedfeast.server.offer import DamagedBundle, Kind, NothingFits, Offer
 from fedfeast.server.page_files import add_page
-from fedfeast.server.predictions import Predictor, read_image
+from fedfeast.server.predictions import Predictor, read_example
 from fedfeast.server.watched_run import WatchedRun
 from fedfeast.serving.choice import Limits
 from fedfeast.version import VERSION
@@ -172,7 +172,7 @@ def _add_models(app: FastAPI, collection: Collection, shared: bool) -> None:
     @app.head("/models/{id}.onnx", include_in_schema=False)
     @app.get("/models/{id}.onnx", tags=["models"], responses=file_answers, response_class=Response)
     async def onnx(request: Request, id: Id) -> Response:
-        """Hand out a network as ONNX: uint8 pixels in, logits out. Answers HEAD and ranges, too."""
+        """Hand out a network as ONNX: raw inputs such as pixels in, logits out. Answers HEAD and ranges, too."""
         return await model(request, id, "onnx")
 
     @app.head("/models/{id}.safetensors", include_in_schema=False)
@@ -185,13 +185,15 @@ def _add_models(app: FastAPI, collection: Collection, shared: bool) -> None:
         "/api/predict/{id}", tags=["models"], responses=_problems(401, 404, 408, 409, 413, 422), openapi_extra=IMAGE
     )
     async def predict(request: Request, id: Id) -> Prediction:
-        """Run one network on an image file (PNG, JPEG, WebP, BMP or GIF) of exactly the run's size."""
+        """Run one network on an image file (PNG, JPEG, WebP, BMP or GIF) of exactly the run's size.
+
+        Networks for other data take one example as nested lists of numbers in JSON.
+        """
         offer, body = _offer_with(collection, id), await request.body()
-        channels, side, _ = offer.image_shape
-        image = await in_thread(lambda: _readable(lambda: read_image(body, channels, side)))
-        classes, milliseconds = await in_thread(lambda: _built(lambda: predictor.predict(offer, id, image)))
-        scores = [ClassScore(name=name, probability=probability) for name, probability in classes]
-        return Prediction(id=id, classes=scores, milliseconds=milliseconds)
+        example = await in_thread(lambda: _readable(lambda: read_example(body, offer.data_facts)))
+        seen = await in_thread(lambda: _built(lambda: predictor.predict(offer, id, example)))
+        scores = [ClassScore(name=name, probability=probability) for name, probability in seen.classes]
+        return Prediction(id=id, classes=scores, numbers=seen.numbers, milliseconds=seen.milliseconds)
 
 
 def _add_operation(app: FastAPI, counters: Counters) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from fedfeast.data import DatasetFacts
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import OperatingPoint
 from fedfeast.machine import processor_and_cores
@@ -68,10 +69,9 @@ class Offer:
         self._measuring = threading.Lock()
 
     @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """What the networks take: channels, height, width."""
-        facts = self.bundles.data_facts
-        return facts.channels, facts.side, facts.side
+    def data_facts(self) -> DatasetFacts:
+        """What is known of the examples that the networks take."""
+        return self.bundles.data_facts
 
     @property
     def round(self) -> int:

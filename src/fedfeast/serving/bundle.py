@@ -16,7 +16,7 @@ from fedfeast.serving.extraction import Extracted, Extractor
 from fedfeast.serving.families import standalone
 from fedfeast.serving.families.registry import family_named
 from fedfeast.serving.latency import measured_choice
-from fedfeast.serving.manifest import read_manifest, write_manifest
+from fedfeast.serving.manifest import metric_of, read_manifest, value_of, write_manifest
 from fedfeast.units import format_macs
 from fedfeast.whole_files import whole_folder, write_text
 
@@ -40,21 +40,23 @@ def write_bundle(
 
     ``more`` adds to the manifest, and ``more_files`` names files that lie in the folder already.
     """
-    weights = {name: one for name, one in extracted.model.network.state_dict().items() if one.is_floating_point()}
-    (folder / "weights.safetensors").write_bytes(save(weights))  # save_file would let nobody else read it
-    images, labels = extracted.samples.inputs, extracted.samples.labels
+    # save_file would let nobody else read it
+    (folder / "weights.safetensors").write_bytes(save(dict(extracted.tensors)))
+    inputs, labels = extracted.samples.inputs, extracted.samples.labels
     with torch.no_grad():
-        logits = extracted.model(images)
-    (folder / "samples.safetensors").write_bytes(save({"images": images, "labels": labels, "logits": logits}))
+        outputs = extracted.model(inputs)
+    # Their names are those of the first bundles, which held images.
+    (folder / "samples.safetensors").write_bytes(save({"images": inputs, "labels": labels, "logits": outputs}))
     write_text(folder / "model.py", loader_source())
-    write_text(folder / "network.py", extracted.family.source())
+    own_files = extracted.family.write(folder, extracted.model)
     content = {
         "format": FORMAT,
         **extracted.facts,
         "bytes": (folder / "weights.safetensors").stat().st_size,
         **(more or {}),
     }
-    files = ["weights.safetensors", "samples.safetensors", "model.py", "network.py", "README.md", *more_files]
+    others = [name for name in more_files if name not in own_files]
+    files = ["weights.safetensors", "samples.safetensors", "model.py", *own_files, "README.md", *others]
     if extracted.curve:
         write_text(folder / "curve.svg", curve_picture(extracted.curve, content))
         files.append("curve.svg")
@@ -82,8 +84,7 @@ def load_bundle(folder: Path | str) -> standalone.Model:
     folder = Path(folder)
     table = read_bundle(folder)["network"]
     try:
-        weights = standalone.read_weights(folder / "weights.safetensors")
-        return standalone.fill(family_named(table).build(table), table, weights)
+        return family_named(table).load(folder, table)
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         if isinstance(error, InvalidInput):
             raise
@@ -93,7 +94,9 @@ def load_bundle(folder: Path | str) -> standalone.Model:
 def describe_bundle(manifest: Mapping[str, Any]) -> str:
     """Say in one line what a bundle holds."""
     kept = f" kept of {format_macs(manifest['masked']['dense']['macs'])} MACs" if manifest["masked"] else ""
+    metric, value = metric_of(manifest), value_of(manifest)
+    assert value is not None
     return (
         f"{format_macs(manifest['macs'])} MACs, {manifest['parameters']:,} parameters{kept}, "
-        f"test accuracy {100 * manifest['test_accuracy']:.2f} %"
+        f"test {metric.name} {metric.show(value)}"
     )

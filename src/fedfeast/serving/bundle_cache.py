@@ -28,7 +28,7 @@ class BundleCache:
         weights = f"round-{self._extractor.run_facts['best_round']}-{self._extractor.run_facts['weights_sha256'][:8]}"
         kind = "pixels" if options.takes_pixels else "normalised"
         place = self._extractor.run.folder.path / "served" / weights
-        self.folder = place / f"{'-'.join(sorted(options.formats))}-opset{options.opset}-{kind}"
+        self.folder = place / f"{'-'.join(sorted(options.formats))}-opset{self._exporter.opset}-{kind}"
 
     @property
     def points(self) -> tuple[OperatingPoint, ...]:
@@ -50,7 +50,7 @@ class BundleCache:
 
     @property
     def data_facts(self) -> DatasetFacts:
-        """What is known of the run's images."""
+        """What is known of the run's data."""
         return self._extractor.run.recipe.data.facts
 
     def latency(self, point: OperatingPoint) -> Latency:

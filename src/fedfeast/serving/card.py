@@ -4,9 +4,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedfeast.presentation.chart import ACCURACY, Chart, Series, macs_axis
+from fedfeast.data.tasks import Metric, task_named
+from fedfeast.presentation.chart import ACCURACY, Axis, Chart, Series, macs_axis
 from fedfeast.presentation.chart import Point as ChartPoint
 from fedfeast.presentation.pictures import svg_of
+from fedfeast.serving.manifest import metric_of, value_of
 from fedfeast.units import format_macs
 
 Point = Mapping[str, Any]
@@ -15,17 +17,18 @@ import torch
 from model import load            # model.py of this folder; torch is all it needs
 
 model = load("path/of/this/folder")
-images = torch.zeros(1, {channels}, {size}, {size}, dtype=torch.uint8)   # raw pixels, 0 to 255
+{inputs}
 with torch.no_grad():
-    classes = model(images).argmax(dim=1)
+    {outputs}
 ```"""
+TITLES = {"next-token": "next-token model", "multi-label": "labeller", "regression": "regression"}
 
 
 def write_card(manifest: Mapping[str, Any], curve: Sequence[Point]) -> str:
     """Return the card in Markdown; curve has all measured points of the run, least MACs first."""
-    run, network = manifest["run"], manifest["network"]
+    run, kind = manifest["run"], TITLES.get(manifest.get("task", ""), "classifier")
     sections = [
-        f"# {run['data']} classifier of {format_macs(manifest['macs'])} MACs",
+        f"# {run['data']} {kind} of {format_macs(manifest['macs'])} MACs",
         f"A network of the federated run `{run['name']}`: recipe `{run['recipe']}`, method "
         f"`{run['method']}`, seed {run['seed']}, round {run['best_round']}; fedfeast {manifest['fedfeast']}.",
         _table(("", ""), _facts(manifest)),
@@ -33,8 +36,8 @@ def write_card(manifest: Mapping[str, Any], curve: Sequence[Point]) -> str:
         "## Where it sits",
         *(_curve(manifest, curve) if curve else ["The run's curve was not measured when this network was extracted."]),
         "## Use",
-        USE.format(channels=network["image_channels"], size=network["image_size"]),
-        f"Classes, in the order of the logits: {_names(manifest['class_names'])}.",
+        _use(manifest),
+        *_outputs(manifest),
         *_exports(manifest.get("exports", {})),
         "`fedfeast verify FOLDER` checks every file against `manifest.json` and predicts the samples in "
         "`samples.safetensors` again.",
@@ -44,36 +47,103 @@ def write_card(manifest: Mapping[str, Any], curve: Sequence[Point]) -> str:
 
 def curve_picture(curve: Sequence[Point], manifest: Mapping[str, Any]) -> str:
     """Return the run's curve as SVG, this network marked on it."""
-    this = {"macs": manifest["macs"], "accuracy": manifest["test_accuracy"]}
+    metric = metric_of(manifest)
+    this = {"macs": manifest["macs"], "value": value_of(manifest)}
     series = (
-        Series("the run's networks", _places(curve)),
-        Series("this network", _places([this]), "warm", "ring", line=False),
+        Series("the run's networks", _places(curve, metric)),
+        Series("this network", _places([this], metric), "warm", "ring", line=False),
     )
-    return svg_of([Chart(macs_axis(), ACCURACY, series)])
+    unit = f" ({metric.unit.strip()})" if metric.unit else ""
+    axis = ACCURACY if metric.name == "accuracy" else Axis(f"test {metric.name}{unit}")
+    return svg_of([Chart(macs_axis(), axis, series)])
 
 
 def _facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
-    network, validation = manifest["network"], manifest["validation_accuracy"]
-    size = network["image_size"]
+    metric, validation = metric_of(manifest), value_of(manifest, "validation")
+    sources = manifest["figures_from" if "task" in manifest else "accuracy_from"]
     facts = [
-        ("test accuracy", f"{100 * manifest['test_accuracy']:.2f} % ({manifest['accuracy_from']['test']})"),
-        ("validation accuracy", "not measured" if validation is None else f"{100 * validation:.2f} %"),
+        (f"test {metric.name}", f"{metric.show(_value(manifest))} ({sources['test']})"),
+        (f"validation {metric.name}", "not measured" if validation is None else metric.show(validation)),
+        *_other_figures(manifest),
         ("MACs of one inference", f"{manifest['macs']:,}{_dense(manifest, 'macs')}"),
         ("parameters", f"{manifest['parameters']:,}{_dense(manifest, 'parameters')}"),
         ("weights file", f"{manifest['bytes']:,} bytes, float32"),
-        ("input", f"{network['image_channels']} x {size} x {size} pixels, 0 to 255"),
-        ("architecture", f"{network['family']}: `{json.dumps(manifest['architecture'])}`"),
-        (
-            "batch-norm statistics",
-            f"recalibrated on {manifest['calibration']['examples']:,} server-held examples "
-            f"(sha256 {manifest['calibration']['sha256'][:12]}...)",
-        ),
+        ("input", _input(manifest["network"])),
+        ("architecture", f"{_family(manifest['network'])}: `{json.dumps(manifest['architecture'])}`"),
+        ("batch-norm statistics", _statistics(manifest)),
     ]
     if "latency" in manifest:
         latency = manifest["latency"]
         measured = f"{latency['median_ms']:.3g} ms, median of {latency['repeats']} on {latency['device']}"
         facts.append(("latency", f"{measured} with {latency['threads']} threads"))
     return facts
+
+
+def _other_figures(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if "task" not in manifest:
+        return []
+    others = [one for one in task_named(manifest["task"]).metrics if one.name != manifest["metric"]]
+    return [(f"test {one.name}", one.show(manifest["test_figures"][one.name])) for one in others]
+
+
+def _input(network: Mapping[str, Any]) -> str:
+    if "input" not in network:
+        size = network["image_size"]
+        return f"{network['image_channels']} x {size} x {size} pixels, 0 to 255"
+    shape = " x ".join(map(str, network["input"]["shape"]))
+    if network["input"]["kind"] == "images":
+        return f"{shape} pixels, 0 to 255"
+    return f"{shape} {'token ids' if network['input']['kind'] == 'tokens' else 'numbers'}, {network['input']['dtype']}"
+
+
+def _family(network: Mapping[str, Any]) -> str:
+    if network["family"] != "built":
+        return str(network["family"])
+    return (
+        f"builder `{network['builder']}` (sha256 {network['builder_sha256'][:12]}...), which `model.pt2` does not need"
+    )
+
+
+def _statistics(manifest: Mapping[str, Any]) -> str:
+    if manifest["network"].get("batch_norms") == 0:
+        return "none: no layer needs them"
+    examples, digest = manifest["calibration"]["examples"], manifest["calibration"]["sha256"]
+    return f"recalibrated on {examples:,} server-held examples (sha256 {digest[:12]}...)"
+
+
+def _use(manifest: Mapping[str, Any]) -> str:
+    network = manifest["network"]
+    if "input" not in network:
+        shape, dtype, name = [network["image_channels"], *[network["image_size"]] * 2], "uint8", "images"
+    else:
+        shape, dtype = network["input"]["shape"], network["input"]["dtype"]
+        name = "images" if network["input"]["kind"] == "images" else "inputs"
+    raw = {"images": "raw pixels, 0 to 255", "inputs": "as the data have them"}[name]
+    inputs = f"{name} = torch.zeros(1, {', '.join(map(str, shape))}, dtype=torch.{dtype})   # {raw}"
+    outputs = {
+        "next-token": f"logits = model({name})   # (batch, length, vocabulary)",
+        "multi-label": f"labels = model({name}) > 0",
+        "regression": f"numbers = model({name})",
+    }.get(manifest.get("task", ""), f"classes = model({name}).argmax(dim=1)")
+    return USE.format(inputs=inputs, outputs=outputs)
+
+
+def _outputs(manifest: Mapping[str, Any]) -> list[str]:
+    """Say what the outputs stand for, where the data have names for it."""
+    if "vocabulary" in manifest:
+        return [f"Symbols, in the order of the logits: {_names([repr(one) for one in manifest['vocabulary']])}."]
+    if "class_names" not in manifest:
+        return []
+    what = (
+        "Targets, in the order of the outputs"
+        if manifest.get("task") == "regression"
+        else (
+            "Labels, in the order of the logits"
+            if manifest.get("task") == "multi-label"
+            else "Classes, in the order of the logits"
+        )
+    )
+    return [f"{what}: {_names(manifest['class_names'])}."]
 
 
 def _dense(manifest: Mapping[str, Any], cost: str) -> str:
@@ -99,17 +169,22 @@ def _warnings(manifest: Mapping[str, Any]) -> list[str]:
 def _curve(manifest: Mapping[str, Any], curve: Sequence[Point]) -> list[str]:
     keys = ("name", "macs", "parameters")
     others = [point for point in curve if [point[key] for key in keys] != [manifest[key] for key in keys]]
-    this = {**manifest, "accuracy": manifest["test_accuracy"], "this": True}
+    metric, this = metric_of(manifest), {**manifest, "value": _value(manifest), "this": True}
     rows, every = [], sorted([*others, this], key=lambda point: int(point["macs"]))
-    best = max(every, key=lambda point: float(point["accuracy"]))
+    best = max(every, key=lambda point: metric.merit(_measured(point)))
     for point in every:
-        cells = [format_macs(point["macs"]), f"{point['parameters']:,}", f"{100 * point['accuracy']:.2f} %"]
+        cells = [format_macs(point["macs"]), f"{point['parameters']:,}", metric.show(_measured(point))]
         rows.append([*(f"**{cell}**" for cell in cells), "**this network**"] if "this" in point else [*cells, ""])
-    gap = f"{100 * (best['accuracy'] - this['accuracy']):.2f} points below the run's most accurate"
+    gap = metric.merit(_measured(best)) - metric.merit(_measured(this))
+    points = f"{100 * gap:.2f} points below" if metric.is_share else f"{gap:.3g} {metric.name} behind"
+    champion = "the run's most accurate" if metric.name == "accuracy" else f"the run's best by {metric.name}"
     place = (
-        f"Number {every.index(this) + 1} of {len(every)} by MACs, {gap}, which takes {format_macs(best['macs'])} MACs."
+        f"Number {every.index(this) + 1} of {len(every)} by MACs, {points} {champion}, "
+        f"which takes {format_macs(best['macs'])} MACs."
     )
-    return [place, "![Test accuracy over MACs](curve.svg)", _table(("MACs", "parameters", "test accuracy", ""), rows)]
+    heading = f"test {metric.name}"
+    picture = f"![{heading.capitalize()} over MACs](curve.svg)"
+    return [place, picture, _table(("MACs", "parameters", heading, ""), rows)]
 
 
 def _exports(exports: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -123,7 +198,9 @@ def _export(facts: Mapping[str, Any]) -> str:
     parts = [facts["kind"], f"input {facts['input']}"]
     if "opset" in facts:
         parts.append(f"opset {facts['opset']}")
-    if "accuracy_cost" in facts:
+    if "metric_cost" in facts:
+        parts.append(f"{facts['metric_cost']:.3g} worse than float32")
+    elif "accuracy_cost" in facts:
         accuracy = f"test accuracy {100 * facts['test_accuracy']:.2f} %"
         parts.append(f"{accuracy}, {100 * facts['accuracy_cost']:.2f} points below float32")
     else:
@@ -135,8 +212,19 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) <= 20 else f"{', '.join(names[:20])}, ... (all in `manifest.json`)"
 
 
-def _places(points: Sequence[Point]) -> tuple[ChartPoint, ...]:
-    return tuple(ChartPoint(point["macs"], 100 * point["accuracy"]) for point in points)
+def _places(points: Sequence[Point], metric: Metric) -> tuple[ChartPoint, ...]:
+    return tuple(ChartPoint(point["macs"], metric.shown(_measured(point))) for point in points)
+
+
+def _value(manifest: Mapping[str, Any]) -> float:
+    value = value_of(manifest)
+    assert value is not None
+    return value
+
+
+def _measured(point: Point) -> float:
+    """Return a point's value; runs of the first release have it as its accuracy alone."""
+    return float(point["value"] if "value" in point else point["accuracy"])
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

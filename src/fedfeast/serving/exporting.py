@@ -9,24 +9,28 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from fedfeast.data.tasks import CLASSIFICATION
 from fedfeast.errors import InvalidInput
 from fedfeast.runs import Run
-from fedfeast.serving.accuracy import Predict, measure_accuracy
+from fedfeast.serving.accuracy import Predict, measure_figures
 from fedfeast.serving.bundle import write_bundle
 from fedfeast.serving.choice import Limits
 from fedfeast.serving.extraction import Extracted, Extractor
-from fedfeast.serving.families.standalone import Model
+from fedfeast.serving.families.built import BuiltFamily, BuiltModel
+from fedfeast.serving.families.standalone import PROGRAM, Model
 from fedfeast.serving.latency import measured_choice
-from fedfeast.serving.manifest import write_manifest
-from fedfeast.serving.onnx.graph import build_onnx
+from fedfeast.serving.manifest import metric_of, value_of, write_manifest
+from fedfeast.serving.onnx.graph import DEFAULT_OPSET, build_onnx
 from fedfeast.serving.onnx.int8 import quantise
-from fedfeast.serving.onnx.session import DEFAULT_OPSET, Session, require_opset
+from fedfeast.serving.onnx.program import LEAST_OPSET as TORCH_OPSET
+from fedfeast.serving.onnx.session import LEAST_OPSET, Session, require_opset
 from fedfeast.whole_files import make_folder, whole_folder, write_whole
 
 Format = Literal["onnx", "int8", "pt2"]
 FILES: dict[Format, str] = {"onnx": "model.onnx", "int8": "model.int8.onnx", "pt2": "model.pt2"}
 SUFFIXES = (".onnx", ".pt2")  # of a single file
 FORMAT = "fedfeast-export/1"
+NORMALISED = "float32, normalised"  # how the words on such a file's input begin
 LARGEST_DIFFERENCE = 1e-4  # between a logit of torch and of an exported network
 CHECKED_EXAMPLES = 64
 
@@ -36,8 +40,8 @@ class ExportOptions:
     """Which files to write of a network."""
 
     formats: tuple[Format, ...] = ("onnx",)
-    opset: int = DEFAULT_OPSET
-    takes_pixels: bool = True  # uint8 images go in and are normalised inside; else float32, normalised already
+    opset: int | None = None  # None: the default of the network's family
+    takes_pixels: bool = True  # inputs go in as the data have them, e.g. uint8 images; else normalised already
 
     def __post_init__(self) -> None:
         unknown = [one for one in self.formats if one not in get_args(Format)]
@@ -50,8 +54,13 @@ class Exporter:
 
     def __init__(self, extractor: Extractor, options: ExportOptions) -> None:
         self._extractor, self._options = extractor, options
+        built = isinstance(extractor.family, BuiltFamily)
+        least, default = (TORCH_OPSET, TORCH_OPSET) if built else (LEAST_OPSET, DEFAULT_OPSET)
+        self.opset = default if options.opset is None else options.opset
         if options.formats != ("pt2",):
-            require_opset(options.opset)
+            require_opset(self.opset, least, default)
+        if built and not options.takes_pixels and extractor.run.recipe.data.facts.kind == "tokens":
+            raise InvalidInput("--normalised: token ids are not normalised, so leave it out.")
 
     def write(self, extracted: Extracted, folder: Path) -> dict[str, dict[str, Any]]:
         """Write every wanted format into a folder; return what manifests say of each file, by its name."""
@@ -59,14 +68,24 @@ class Exporter:
 
     def write_bundle(self, extracted: Extracted, folder: Path, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Fill an empty folder with a bundle that holds the wanted formats; ``more`` adds to its manifest."""
+        if (
+            isinstance(extracted.model, BuiltModel)
+            and "pt2" in self._options.formats
+            and not self._options.takes_pixels
+        ):
+            raise InvalidInput(
+                f"--normalised: a bundle of an own network holds {PROGRAM}, which normalises its inputs itself: "
+                "leave it out, or give a single file as --out."
+            )
         exports = self.write(extracted, folder)
         return write_bundle(folder, extracted, {**(more or {}), "exports": exports}, exports)
 
     def write_file(self, extracted: Extracted, kind: Format, path: Path) -> dict[str, Any]:
         """Write one file and say what it is, how far it is from torch, and what int8 costs."""
         model = extracted.model
-        form = "uint8 pixels" if self._options.takes_pixels else "float32, normalised"
-        facts: dict[str, Any] = {"kind": kind, "input": f"{form} (batch, {', '.join(map(str, model.image_shape))})"}
+        raw = "uint8 pixels" if model.input_dtype == torch.uint8 else str(model.input_dtype).removeprefix("torch.")
+        form = raw if self._options.takes_pixels else NORMALISED
+        facts: dict[str, Any] = {"kind": kind, "input": f"{form} (batch, {', '.join(map(str, model.input_shape))})"}
         if kind == "pt2":
             facts |= self._write_program(model, path)
         else:
@@ -75,37 +94,44 @@ class Exporter:
 
     def _write_onnx(self, extracted: Extracted, kind: Format, path: Path) -> dict[str, Any]:
         options, model = self._options, extracted.model
-        kept = ("fedfeast", "run", "name", "macs", "parameters", "test_accuracy", "class_names")
-        metadata = {key: json.dumps(extracted.facts[key]) for key in kept}
-        network = build_onnx(model, options.opset, options.takes_pixels, metadata).SerializeToString(deterministic=True)
+        kept = ["fedfeast", "run", "name", "macs", "parameters", "test_accuracy", "class_names"]
+        kept += ["task", "metric", "test_figures", "vocabulary"]  # of other tasks
+        metadata = {key: json.dumps(extracted.facts[key]) for key in kept if key in extracted.facts}
+        network = build_onnx(model, self.opset, options.takes_pixels, metadata).SerializeToString(deterministic=True)
         checked = self.check(self._predict(Session(network), model), model)
         if kind == "onnx":
             path.write_bytes(network)
-            return {"opset": options.opset, **checked}
+            return {"opset": self.opset, **checked}
         quantise(network, path, self._extractor.calibration, self._prepare(model))
         test = self._extractor.test.to(torch.device("cpu"))
-        accuracy = measure_accuracy(self._predict(Session(path), model), test)
-        return {
-            "opset": options.opset,
-            "calibration_examples": len(self._extractor.calibration),
-            "test_accuracy": accuracy,
-            "accuracy_cost": extracted.facts["test_accuracy"] - accuracy,
-        }
+        figures = measure_figures(self._predict(Session(path), model), test, self._extractor.task)
+        facts = {"opset": self.opset, "calibration_examples": len(self._extractor.calibration)}
+        if "test_accuracy" not in extracted.facts:
+            metric, before = metric_of(extracted.facts), value_of(extracted.facts)
+            assert before is not None
+            cost = metric.merit(before) - metric.merit(figures[metric.name])
+            return {**facts, "test_figures": figures, "metric_cost": cost}
+        accuracy = figures["accuracy"]
+        return {**facts, "test_accuracy": accuracy, "accuracy_cost": extracted.facts["test_accuracy"] - accuracy}
 
     def _write_program(self, model: Model, path: Path) -> dict[str, Any]:
-        module: torch.nn.Module = model if self._options.takes_pixels else model.network
-        # The file keeps this input, so that it is none of the examples.
-        images = self._prepare(model)(torch.zeros(2, *model.image_shape, dtype=torch.uint8))
-        program = torch.export.export(module, (images,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+        if isinstance(model, BuiltModel):
+            program = model.program(self._options.takes_pixels)
+        else:
+            module: torch.nn.Module = model if self._options.takes_pixels else model.network
+            # The file keeps this input, so that it is none of the examples.
+            images = self._prepare(model)(torch.zeros(2, *model.input_shape, dtype=torch.uint8))
+            program = torch.export.export(module, (images,), dynamic_shapes=({0: torch.export.Dim("batch")},))
         checked = self.check(self._predict(program.module(), model), model)
-        torch.export.save(program, path)
+        with path.open("wb") as file:  # by name, torch would complain of names that do not end in .pt2
+            torch.export.save(program, file)
         return checked
 
     def _prepare(self, model: Model) -> Callable[[Tensor], Tensor]:
-        """Return what turns uint8 images into the input of an exported network."""
+        """Return what turns inputs as the data have them into those of an exported network."""
         if self._options.takes_pixels:
-            return lambda images: images.cpu()
-        return lambda images: model.normalise(images.cpu())
+            return lambda inputs: inputs.cpu().to(model.input_dtype)
+        return lambda inputs: model.normalise(inputs.cpu())
 
     def _predict(self, network: Predict, model: Model) -> Predict:
         prepare = self._prepare(model)
@@ -116,16 +142,22 @@ class Exporter:
         """Compare with torch on real examples; refuse what differs."""
         images = self._extractor.test.inputs[:CHECKED_EXAMPLES].cpu()
         expected, logits = model(images), predict(images)
-        difference = float((logits - expected).abs().max())
-        first, second = expected.topk(2, dim=1).values.T
-        decided = first - second > 2 * LARGEST_DIFFERENCE  # of the others either class may come out first
-        same = bool((logits.argmax(dim=1) == expected.argmax(dim=1))[decided].all())
+        difference, same = difference_of(logits, expected), True
+        if expected.dim() == 2 and expected.shape[1] > 1 and self._extractor.task == CLASSIFICATION:
+            first, second = expected.topk(2, dim=1).values.T
+            decided = first - second > 2 * LARGEST_DIFFERENCE  # of the others either class may come out first
+            same = bool((logits.argmax(dim=1) == expected.argmax(dim=1))[decided].all())
         if not difference < LARGEST_DIFFERENCE or not same:
             raise InvalidInput(
                 f"the exported network differs from torch by {difference:.1e} on {len(images)} test examples, "
                 f"more than {LARGEST_DIFFERENCE:g}: it was not written; try another --opset."
             )
         return {"checked_examples": len(images), "largest_difference": difference}
+
+
+def difference_of(outputs: Tensor, expected: Tensor) -> float:
+    """Return how far outputs are apart at most; beyond 100, where float32 itself is coarser, by the hundred."""
+    return float((outputs - expected).abs().max()) / max(1.0, float(expected.abs().max()) / 100)
 
 
 def export(

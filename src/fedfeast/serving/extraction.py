@@ -13,15 +13,17 @@ from torch import Tensor
 from fedfeast.data import EMBEDDED, Examples, Normalisation
 from fedfeast.data.reading.prepared import is_prepared, read_description
 from fedfeast.data.reading.preparing import data_folder
+from fedfeast.data.tasks import CLASSIFICATION, Metric, Task, task_named
 from fedfeast.evaluation import recalibrate
 from fedfeast.federation import Deployed, OperatingPoint
+from fedfeast.networks.built import Member
 from fedfeast.planning.outline import outline
 from fedfeast.runs import Run
-from fedfeast.serving.accuracy import measure_accuracy
+from fedfeast.serving.accuracy import measure_figures
 from fedfeast.serving.choice import Limits, MeasureLatency, choose_point
 from fedfeast.serving.elastic import least_possible, search_point
-from fedfeast.serving.families.registry import Family, family_of, state_dict_of, uncalibrated
-from fedfeast.serving.families.standalone import Model, fill
+from fedfeast.serving.families.registry import AnyFamily, family_of, uncalibrated
+from fedfeast.serving.families.standalone import Model
 from fedfeast.serving.support import TrainedSupport
 from fedfeast.version import VERSION
 
@@ -33,11 +35,12 @@ MASKED = "weights that are kept; the others are zeros, which the files hold and 
 
 @dataclass(frozen=True, eq=False)
 class Extracted:
-    """A network ready to leave: raw pixels in, logits out, and what is known of it."""
+    """A network ready to leave: inputs as the data have them in, outputs out, and what is known of it."""
 
     point: OperatingPoint
     model: Model  # on the CPU, in float32
-    family: Family
+    family: AnyFamily
+    tensors: Mapping[str, Tensor]  # what was learnt, and the served statistics, by name
     facts: Mapping[str, Any]  # of the manifest
     samples: Examples
     curve: tuple[Mapping[str, Any], ...]  # all measured points of the run; none where it was not evaluated
@@ -49,6 +52,7 @@ class Extractor:
     def __init__(self, run: Run | Path | str) -> None:
         self.run = run if isinstance(run, Run) else Run.open(run)
         self._best = self.run.best()
+        self.run.folder.kept_builder.refuse_other(self.run.recipe)
         self._built = outline(self.run.recipe)
         self._method = self._built.method
         self.family = family_of(self._method.network)
@@ -66,9 +70,8 @@ class Extractor:
         federation = self.run.federation
         deployed = self._deploy(self._flat, point)
         statistics = recalibrate(deployed, self.calibration, federation.test.normalisation)
-        assert federation.test.normalisation is not None
-        table = self._table(point, federation.test.normalisation)
-        model = fill(self.family.build(table), table, state_dict_of(deployed, statistics))
+        table = self._table(point, federation.test.normalisation, len(statistics))
+        model = self.family.model(deployed, statistics, table)
         facts = {
             "fedfeast": VERSION,
             "torch": torch.__version__,
@@ -80,16 +83,28 @@ class Extractor:
             "parameters": point.parameters,
             "masked": self._masked(point),
             "untrained_share": self._support.untrained_share(point.architecture),
-            **self._accuracies(point, model, validate),
+            **self._measured(point, model, validate),
             "calibration": self._calibration_facts,
-            "class_names": self._class_names,
+            **self._names,
             "network": table,
         }
-        return Extracted(point, model, self.family, facts, self._samples, self._recorded("curve"))
+        tensors = self.family.tensors(deployed, statistics)
+        return Extracted(point, model, self.family, tensors, facts, self._samples, self._recorded("curve"))
 
     def uncalibrated(self, point: OperatingPoint) -> Model:
         """Return a point's network with made-up statistics: as fast as the real one, and no data are needed."""
         return uncalibrated(self._deploy(self._best.flat, point))
+
+    @property
+    def task(self) -> Task:
+        """What the networks have learnt."""
+        return task_named(self.run.recipe.data.facts.task)
+
+    @property
+    def metric(self) -> Metric:
+        """The metric of the run's curve."""
+        chosen = self.run.recipe.evaluation.metric
+        return self.task.metric if chosen is None else self.task.metric_named(chosen)
 
     @property
     def test(self) -> Examples:
@@ -159,21 +174,37 @@ class Extractor:
         summary = self.run.summary
         return tuple(summary.get(key, ())) if summary.get("best_round") == self._best.finished_rounds else ()
 
-    def _accuracies(self, point: OperatingPoint, model: Model, validate: bool) -> dict[str, Any]:
-        federation, accuracies, sources = self.run.federation, {}, {}
+    def _measured(self, point: OperatingPoint, model: Model, validate: bool) -> dict[str, Any]:
+        """Return the figures on both sets; of a classification the accuracies by their own names too."""
+        federation = self.run.federation
+        measured: dict[str, dict[str, float] | None] = {}
+        sources: dict[str, str | None] = {}
         for split, evaluator in (("test", federation.test), ("validation", federation.validation)):
-            accuracy = self.recorded_accuracy(point, split) if point in self.points else None
-            sources[split] = RECORDED if accuracy is not None else None
-            if accuracy is None and (split == "test" or validate):
-                accuracy = measure_accuracy(model.to(federation.device), evaluator.test)
+            row = self._recorded_point(point, split) if point in self.points else None
+            figures = (
+                None if row is None else dict(row["figures"] if "figures" in row else {"accuracy": row["accuracy"]})
+            )
+            sources[split] = RECORDED if figures is not None else None
+            if figures is None and (split == "test" or validate):
+                figures = measure_figures(model.to(federation.device), evaluator.test, self.task)
                 sources[split] = MEASURED
-            accuracies[f"{split}_accuracy"] = accuracy
+            measured[split] = figures
         model.cpu()
-        return {**accuracies, "accuracy_from": sources}
+        if self.task == CLASSIFICATION:
+            accuracies = {split: None if one is None else one["accuracy"] for split, one in measured.items()}
+            return {**{f"{split}_accuracy": one for split, one in accuracies.items()}, "accuracy_from": sources}
+        figures_of = {f"{split}_figures": one for split, one in measured.items()}
+        return {"task": self.task.name, "metric": self.metric.name, **figures_of, "figures_from": sources}
 
-    def _table(self, point: OperatingPoint, normalisation: Normalisation) -> dict[str, Any]:
-        pixels = {"mean": list(normalisation.mean), "deviation": list(normalisation.deviation)}
-        return {**self.family.describe(self._method.network, point.architecture), **pixels}
+    def _table(self, point: OperatingPoint, normalisation: Normalisation | None, batch_norms: int) -> dict[str, Any]:
+        facts = self.run.recipe.data.facts
+        # Token ids may be kept in fewer bytes than networks take them in.
+        dtype = torch.int64 if normalisation is None else self.test.inputs.dtype
+        table = self.family.describe(self._method.network, point.architecture)
+        table |= self.family.describe_input(facts.kind, facts.input_shape, dtype, batch_norms)
+        if normalisation is not None:
+            table |= {"mean": list(normalisation.mean), "deviation": list(normalisation.deviation)}
+        return table
 
     @cached_property
     def _flat(self) -> Tensor:
@@ -192,15 +223,20 @@ class Extractor:
         return {"examples": len(self.calibration), "sha256": _hash(self.calibration.inputs, self.calibration.labels)}
 
     @cached_property
-    def _class_names(self) -> list[str]:
+    def _names(self) -> dict[str, list[str]]:
+        """Return what outputs stand for: classes, labels and targets, or the symbols of a text's vocabulary."""
         section = self.run.recipe.data
         prepared = data_folder(section.folder) / section.name
         if section.name not in EMBEDDED and is_prepared(prepared):
-            return list(read_description(prepared)["class_names"])
-        return [str(label) for label in range(section.facts.classes)]
+            names = list(read_description(prepared)["class_names"])
+        else:
+            names = [str(label) for label in range(section.facts.classes)]
+        return {"vocabulary" if self.task.name == "next-token" else "class_names": names}
 
 
 def _plain(architecture: Any) -> Any:
+    if isinstance(architecture, Member):
+        return architecture.values
     if is_dataclass(architecture) and not isinstance(architecture, type):
         return asdict(architecture)
     return str(architecture)

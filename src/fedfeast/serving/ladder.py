@@ -72,8 +72,9 @@ def _write_rung(folder: Path, extractor: Extractor, exporter: Exporter, point: O
 
 
 def _summary(manifest: dict[str, Any]) -> dict[str, Any]:
-    keys = ("name", "macs", "parameters", "bytes", "test_accuracy", "validation_accuracy")
-    return {**{key: manifest[key] for key in keys}, "exports": manifest["exports"]}
+    keys = ["name", "macs", "parameters", "bytes", "test_accuracy", "validation_accuracy"]
+    keys += ["task", "metric", "test_figures", "validation_figures"]  # of other tasks
+    return {**{key: manifest[key] for key in keys if key in manifest}, "exports": manifest["exports"]}
 
 
 @dataclass(frozen=True)

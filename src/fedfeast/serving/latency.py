@@ -12,9 +12,9 @@ from fedfeast.machine import processor_and_cores, usable_cores
 from fedfeast.serving.choice import Limits
 from fedfeast.serving.extraction import Extractor
 from fedfeast.serving.families.standalone import Model
-from fedfeast.serving.onnx.graph import build_onnx
+from fedfeast.serving.onnx.graph import build_onnx, default_opset
 from fedfeast.serving.onnx.packages import import_onnxruntime
-from fedfeast.serving.onnx.session import DEFAULT_OPSET, Session
+from fedfeast.serving.onnx.session import Session
 from fedfeast.stopwatch import Repeats, time_calls
 
 WARM_UPS, REPEATS = 5, 30
@@ -22,7 +22,7 @@ WARM_UPS, REPEATS = 5, 30
 
 @dataclass(frozen=True)
 class Latency:
-    """One inference of one image by onnxruntime, warmed up."""
+    """One inference of one example by onnxruntime, warmed up."""
 
     median_ms: float
     fastest_ms: float
@@ -33,17 +33,18 @@ class Latency:
 
 
 def measure_latency(model: Model, threads: int | None = None, repeats: int = REPEATS) -> Latency:
-    """Return the median time of one image, uint8 pixels in, logits out."""
+    """Return the median time of one example, raw inputs in, outputs out."""
     times = time_served(model, threads, repeats)
     threads, version = threads or usable_cores(), str(import_onnxruntime().__version__)
     return Latency(statistics.median(times), min(times), repeats, threads, processor_and_cores(), version)
 
 
 def time_served(model: Model, threads: int | None = None, repeats: int = REPEATS) -> list[float]:
-    """Return the milliseconds of one image again and again, by onnxruntime on every usable core unless told."""
-    session = Session(build_onnx(model, DEFAULT_OPSET, takes_pixels=True).SerializeToString(), threads)
-    image = torch.full((1, *model.image_shape), 128, dtype=torch.uint8)
-    return time_calls(lambda: session(image), Repeats(repeats, warm_ups=WARM_UPS))
+    """Return the milliseconds of one example again and again, by onnxruntime on every usable core unless told."""
+    session = Session(build_onnx(model, default_opset(model), takes_pixels=True).SerializeToString(), threads)
+    grey = 128 if model.input_dtype == torch.uint8 else 0
+    example = torch.full((1, *model.input_shape), grey, dtype=model.input_dtype)
+    return time_calls(lambda: session(example), Repeats(repeats, warm_ups=WARM_UPS))
 
 
 class LatencyMeter:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from fedfeast.data.tasks import ACCURACY, Metric, task_named
 from fedfeast.errors import InvalidInput
 from fedfeast.whole_files import sha256_of, write_json
 
@@ -38,6 +39,22 @@ def read_manifest(path: Path, remedy: str, checked: bool = True) -> dict[str, An
         if sha256_of(file) != expected:
             raise InvalidInput(f"{file} does not match its hash in the manifest: {remedy}.")
     return dict(manifest)
+
+
+def metric_of(manifest: Mapping[str, Any]) -> Metric:
+    """Return the metric of a manifest's figures; where it names no task, the networks tell classes apart."""
+    if "task" not in manifest:
+        return ACCURACY
+    return task_named(manifest["task"]).metric_named(manifest["metric"])
+
+
+def value_of(manifest: Mapping[str, Any], split: str = "test") -> float | None:
+    """Return what a network comes to on a set of examples in that metric; None where it was not measured."""
+    if "task" not in manifest:
+        accuracy: float | None = manifest[f"{split}_accuracy"]
+        return accuracy
+    figures = manifest[f"{split}_figures"]
+    return None if figures is None else float(figures[manifest["metric"]])
 
 
 def seal_of(manifest: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedfeast.errors import InvalidInput
 from fedfeast.serving import exporting
 from fedfeast.serving.bundle import REMEDY, load_bundle, read_bundle
-from fedfeast.serving.exporting import LARGEST_DIFFERENCE
+from fedfeast.serving.exporting import LARGEST_DIFFERENCE, NORMALISED, difference_of
 from fedfeast.serving.families import standalone
 from fedfeast.serving.families.standalone import Model
 from fedfeast.serving.ladder import INDEX, Ladder
@@ -39,13 +39,14 @@ def verify_bundle(folder: Path) -> dict[str, Any]:
     differences: dict[str, float | None] = {"torch": _difference(model, samples, folder)}
     for name, facts in manifest.get("exports", {}).items():
         if facts["kind"] == "onnx":
-            predict = _predict(Session(folder / name), model) if find_spec("onnxruntime") else None
+            normalised = facts["input"].startswith(NORMALISED)
+            predict = _predict(Session(folder / name), model, normalised) if find_spec("onnxruntime") else None
             differences[name] = None if predict is None else _difference(predict, samples, folder / name)
     listed = {*manifest["sha256"], "manifest.json", "__pycache__"}
     return {
         "path": str(folder),
         "macs": manifest["macs"],
-        "test_accuracy": manifest["test_accuracy"],
+        **_figures(manifest),
         "files": len(manifest["sha256"]),
         "samples": len(samples["labels"]),
         "largest_differences": differences,
@@ -64,18 +65,23 @@ def verify_file(path: Path) -> dict[str, Any]:
     for name in manifest["exports"]:
         if name.endswith(".onnx"):
             Session(path.with_name(name))
-    facts = {key: manifest[key] for key in ("macs", "test_accuracy")}
+    facts = {"macs": manifest["macs"], **_figures(manifest)}
     return {"path": str(path), **facts, "files": 1, "samples": 0, "largest_differences": {}, "unlisted": []}
 
 
-def _predict(session: Session, model: Model) -> Callable[[Tensor], Tensor]:
-    return session if session.takes_pixels else lambda images: session(model.normalise(images))
+def _figures(manifest: dict[str, Any]) -> dict[str, Any]:
+    keys = ("test_accuracy", "metric", "test_figures")
+    return {key: manifest[key] for key in keys if key in manifest}
+
+
+def _predict(session: Session, model: Model, normalised: bool) -> Callable[[Tensor], Tensor]:
+    return (lambda inputs: session(model.normalise(inputs))) if normalised else session
 
 
 @torch.no_grad()
 def _difference(predict: Callable[[Tensor], Tensor], samples: dict[str, Tensor], what: Path) -> float:
     """Return how far the logits are from those that were stored; refuse more than rounding."""
-    difference = float((predict(samples["images"]) - samples["logits"]).abs().max())
+    difference = difference_of(predict(samples["images"]), samples["logits"])
     if not difference < LARGEST_DIFFERENCE:
         raise InvalidInput(
             f"{what} predicts its samples otherwise than when it was written (logits differ by {difference:.1e}): "

@@ -5,12 +5,13 @@ from fedfeast.errors import InvalidInput
 from fedfeast.federation import Deployed
 from fedfeast.networks import ElasticResNet, Layout, SearchSpace
 from fedfeast.serving.families import elastic_resnet
-from fedfeast.serving.families.registry import FAMILIES, family_named, family_of, state_dict_of
+from fedfeast.serving.families.registry import FAMILIES, Family, family_named, family_of, state_dict_of
 
 
 def test_a_family_is_found_by_its_network_and_by_its_name() -> None:
     network = ElasticResNet(SearchSpace())
     family = family_of(network)
+    assert isinstance(family, Family)
     assert family is FAMILIES["elastic-resnet"]
     table = family.describe(network, network.space.smallest)
     assert family_named(table) is family

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedfeast.networks import Architecture, ElasticResNet, SearchSpace
-from fedfeast.serving.families.registry import family_of
+from fedfeast.serving.families.registry import Family, family_of
 from fedfeast.serving.families.standalone import Model
 from fedfeast.serving.onnx.graph import build_onnx
 from fedfeast.serving.onnx.session import Session
@@ -35,6 +35,7 @@ def elastic() -> Model:
     network = ElasticResNet(SearchSpace(image_size=9, classes=7))  # odd: pooling has incomplete windows
     architecture = Architecture((1, 0, 2, 0), (0.25, 0.1, 0.22, 0.1), (3, 1, 2, 0, 1))
     family = family_of(network)
+    assert isinstance(family, Family)
     return made_up(family.build(family.describe(network, architecture)), 9)
 
 
@@ -46,14 +47,14 @@ def pixels(number: int, size: int) -> Tensor:
 @pytest.mark.parametrize("number", [1, 5])
 def test_any_number_of_pixels_gives_torchs_logits(elastic: Model, opset: int, number: int) -> None:
     session = Session(build_onnx(elastic, opset, takes_pixels=True).SerializeToString())
-    assert session.takes_pixels
+    assert session.input_dtype == torch.uint8
     with torch.no_grad():
         torch.testing.assert_close(session(pixels(number, 9)), elastic(pixels(number, 9)), rtol=1e-4, atol=1e-5)
 
 
 def test_normalised_images_go_in_as_an_option(elastic: Model) -> None:
     session = Session(build_onnx(elastic, 17, takes_pixels=False).SerializeToString())
-    assert not session.takes_pixels
+    assert session.input_dtype == torch.float32
     images = elastic.normalise(pixels(3, 9))
     with torch.no_grad():
         torch.testing.assert_close(session(images), elastic(pixels(3, 9)), rtol=1e-4, atol=1e-5)
@@ -116,4 +117,4 @@ def test_the_file_is_valid(elastic: Model, tmp_path: Path) -> None:
     proto = build_onnx(elastic, 17, takes_pixels=True)
     onnx.checker.check_model(proto, full_check=True)
     (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
-    assert Session(tmp_path / "model.onnx").image_shape == (3, 9, 9)
+    assert Session(tmp_path / "model.onnx").input_shape == (3, 9, 9)

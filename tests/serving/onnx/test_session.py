@@ -9,10 +9,10 @@ import fedfeast
 from fedfeast.errors import InvalidInput
 from fedfeast.serving.accuracy import measure_accuracy
 from fedfeast.serving.extraction import Extractor
-from fedfeast.serving.onnx.graph import build_onnx
+from fedfeast.serving.onnx.graph import DEFAULT_OPSET, build_onnx
 from fedfeast.serving.onnx.int8 import quantise
 from fedfeast.serving.onnx.packages import import_onnx, import_onnxruntime
-from fedfeast.serving.onnx.session import DEFAULT_OPSET, LEAST_OPSET, Session, require_opset
+from fedfeast.serving.onnx.session import LEAST_OPSET, Session, require_opset
 
 
 def test_known_opsets_pass() -> None:

@@ -1,5 +1,6 @@
 """A builder's members in one flat vector: an elastic network like any other."""
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -8,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedfeast.errors import InvalidInput
 from fedfeast.networks.built.builder import Builder
@@ -114,6 +115,16 @@ class BuiltNetwork:
         for name, view in self.layout.views(flat).items():
             view.copy_(held[name].detach())
         return flat
+
+    def module(self, architecture: Member, weights: Weights) -> nn.Module:
+        """Return a plain module of the member as its constructor makes it, with these weights, in float32."""
+        # A builder may hand out one module twice, so a copy is filled.
+        module = copy.deepcopy(construct(self.builder, architecture, self.known, FIXED_SEED)).float().eval()
+        frozen = self._frozen(torch.float32, torch.device("cpu"))
+        for name, parameter in module.named_parameters():
+            parameter.requires_grad_(False)
+            parameter.copy_(weights[name] if name in weights else frozen[name])
+        return module
 
     def forward(self, weights: Weights, inputs: Tensor, architecture: Member, layers: Layers) -> tuple[Tensor, ...]:
         """Return what the member's module makes of inputs (batch, ...)."""

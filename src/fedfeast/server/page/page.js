@@ -503,9 +503,18 @@ function markChosen() {
 let pad = null;
 
 function showTry() {
-  const { channels, side, classes } = page.about.images, draws = channels === 1 && side === 8 && classes === 10;
+  const { channels, side, classes } = page.about.images, { kind, shape } = page.about.inputs, looks = kind === "images";
+  const draws = looks && channels === 1 && side === 8 && classes === 10;
   at("try").hidden = !models().length;
+  at("try-grid").hidden = !looks;
   at("pad").hidden = !draws;
+  if (!looks) {
+    const takes = `${shape.join(" x ")} ${kind === "tokens" ? "token ids" : "numbers"}`;
+    at("try-text").textContent = `The models take ${takes}: POST one example as JSON to api/predict/ID, or run a model's file.`;
+    page.image = null;
+    at("answers").tBodies[0].replaceChildren();
+    return;
+  }
   at("try-text").textContent = draws
     ? "Draw a digit, large and in one place: every model looks at it."
     : `Give an image of ${side} x ${side} pixels: ${tried().length} models from the smallest to the largest look at it, each built when it is first asked.`;

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -13,12 +14,14 @@ from fedfeast.federation import Deployed
 from fedfeast.networks import ElasticResNet, ResNet
 from fedfeast.networks.normalisation import Statistics
 from fedfeast.serving.families import elastic_resnet, resnet
-from fedfeast.serving.families.standalone import Model, fill
+from fedfeast.serving.families.built import BuiltFamily
+from fedfeast.serving.families.standalone import Model, fill, read_weights
+from fedfeast.whole_files import write_text
 
 
 @dataclass(frozen=True)
 class Family:
-    """A family of networks, as trained and as served."""
+    """A family of the package's own networks, as trained and as served."""
 
     name: str
     trained: type
@@ -27,6 +30,12 @@ class Family:
     def describe(self, network: Any, architecture: Any) -> dict[str, Any]:
         """Return the manifest's table of an architecture."""
         return {"family": self.name, **self.served.describe(network, architecture)}
+
+    def describe_input(
+        self, kind: str, shape: tuple[int, ...], dtype: torch.dtype, batch_norms: int = 0
+    ) -> dict[str, Any]:
+        """Return nothing: the table has the images' channels and size."""
+        return {}
 
     def build(self, table: dict[str, Any]) -> nn.Module:
         """Return the module of a manifest's table, its weights not yet loaded."""
@@ -38,14 +47,38 @@ class Family:
         name = self.served.__name__.rpartition(".")[2]
         return resources.files("fedfeast.serving.families").joinpath(f"{name}.py").read_text(encoding="utf-8")
 
+    def tensors(self, deployed: Deployed, statistics: Statistics) -> dict[str, Tensor]:
+        """Return the deployed tensors under the names of plain torch layers, with the served statistics."""
+        return state_dict_of(deployed, statistics)
 
-FAMILIES = {
-    family.name: family
-    for family in (Family("elastic-resnet", ElasticResNet, elastic_resnet), Family("resnet", ResNet, resnet))
-}
+    def model(self, deployed: Deployed, statistics: Statistics, table: dict[str, Any]) -> Model:
+        """Return the network with the deployed weights and the served statistics."""
+        return fill(self.build(table), table, self.tensors(deployed, statistics))
+
+    def uncalibrated(self, deployed: Deployed) -> Model:
+        """Return a network with made-up statistics."""
+        table = self.describe(deployed.network, deployed.architecture)
+        table |= {"mean": [0.5] * table["image_channels"], "deviation": [0.25] * table["image_channels"]}
+        scales = {name: shape for name, shape in deployed.layout.shapes.items() if name.endswith(".scale")}
+        norms = {name.removesuffix(".scale"): (torch.zeros(shape), torch.ones(shape)) for name, shape in scales.items()}
+        return self.model(deployed, norms, table)
+
+    def write(self, folder: Path, model: Model) -> list[str]:
+        """Write the family's own file into a bundle; return its name."""
+        write_text(folder / "network.py", self.source())
+        return ["network.py"]
+
+    def load(self, folder: Path, table: dict[str, Any]) -> Model:
+        """Return a bundle's network, built by the package's own code."""
+        return fill(self.build(table), table, read_weights(folder / "weights.safetensors"))
 
 
-def family_of(network: object) -> Family:
+AnyFamily = Family | BuiltFamily
+PLAIN = (Family("elastic-resnet", ElasticResNet, elastic_resnet), Family("resnet", ResNet, resnet))
+FAMILIES: dict[str, AnyFamily] = {family.name: family for family in (*PLAIN, BuiltFamily())}
+
+
+def family_of(network: object) -> AnyFamily:
     """Return the family of a trained network."""
     for family in FAMILIES.values():
         if isinstance(network, family.trained):
@@ -53,7 +86,7 @@ def family_of(network: object) -> Family:
     raise InvalidInput(f"networks of type {type(network).__name__} cannot be extracted: add their family to serving.")
 
 
-def family_named(table: dict[str, Any]) -> Family:
+def family_named(table: dict[str, Any]) -> AnyFamily:
     """Return the family that a manifest's table names."""
     name = table.get("family")
     if name not in FAMILIES:
@@ -77,9 +110,4 @@ def state_dict_of(deployed: Deployed, statistics: Statistics) -> dict[str, Tenso
 
 def uncalibrated(deployed: Deployed) -> Model:
     """Return a network with made-up statistics: as fast as the real one, and no data are needed."""
-    family = family_of(deployed.network)
-    table = family.describe(deployed.network, deployed.architecture)
-    table |= {"mean": [0.5] * table["image_channels"], "deviation": [0.25] * table["image_channels"]}
-    scales = {name: shape for name, shape in deployed.layout.shapes.items() if name.endswith(".scale")}
-    made_up = {name.removesuffix(".scale"): (torch.zeros(shape), torch.ones(shape)) for name, shape in scales.items()}
-    return fill(family.build(table), table, state_dict_of(deployed, made_up))
+    return family_of(deployed.network).uncalibrated(deployed)

@@ -2,7 +2,7 @@
 
 from model import load
 model = load("path/of/this/folder")
-logits = model(images)          # uint8 images (batch, channels, height, width)
+logits = model(images)          # uint8 images (batch, channels, height, width), or what the manifest's network takes
 """
 
 import json
@@ -21,34 +21,75 @@ DTYPES = {
     "BF16": torch.bfloat16,
     "I64": torch.int64,
     "U8": torch.uint8,
+    "I16": torch.int16,
+    "I32": torch.int32,
 }
+INPUT_DTYPES = {"uint8": torch.uint8, "int16": torch.int16, "int64": torch.int64, "float32": torch.float32}
+
+
+PROGRAM = "model.pt2"  # a torch.export program, weights and normalisation inside
 
 
 class Model(nn.Module):
-    """A network that takes raw pixels: it normalises them itself."""
+    """A network that takes inputs as the data have them, such as pixels: it normalises them itself."""
 
-    mean: Tensor
-    deviation: Tensor
+    mean: Tensor | None
+    deviation: Tensor | None
 
     def __init__(self, network: nn.Module, table: dict[str, Any]) -> None:
         super().__init__()
-        channels, size = table["image_channels"], table["image_size"]
-        self.image_shape = (channels, size, size)
+        self.input_shape, self.input_dtype = read_input(table)
+        ones = [1] * (len(self.input_shape) - 1)
         for name in ("mean", "deviation"):
-            self.register_buffer(name, torch.tensor(table[name]).reshape(1, channels, 1, 1), persistent=False)
+            values = torch.tensor(table[name]).reshape(1, -1, *ones) if name in table else None
+            self.register_buffer(name, values, persistent=False)
         self.network = network
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the logits (batch, classes) of images with pixels from 0 to 255."""
-        if images.dim() != 4 or tuple(images.shape[1:]) != self.image_shape:
-            expected = ", ".join(map(str, self.image_shape))
-            raise ValueError(f"images have the shape {tuple(images.shape)}: this network takes (batch, {expected}).")
-        logits: Tensor = self.network(self.normalise(images))
-        return logits
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        """The shape of one input, by its former name."""
+        return self.input_shape
 
-    def normalise(self, images: Tensor) -> Tensor:
-        """Return images with pixels from 0 to 255 as the network inside takes them."""
-        return (images.to(self.mean.dtype) / 255 - self.mean) / self.deviation
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the outputs, e.g. logits (batch, classes), of inputs as they are: pixels from 0 to 255, token ids."""
+        self.check(inputs)
+        outputs: Tensor = self.network(self.normalise(inputs))
+        return outputs
+
+    def check(self, inputs: Tensor) -> None:
+        """Refuse inputs of another shape than the network takes."""
+        if tuple(inputs.shape[1:]) != self.input_shape:
+            what = "images" if self.input_dtype == torch.uint8 else "inputs"
+            expected = ", ".join(map(str, self.input_shape))
+            raise ValueError(f"{what} have the shape {tuple(inputs.shape)}: this network takes (batch, {expected}).")
+
+    def normalise(self, inputs: Tensor) -> Tensor:
+        """Return inputs as the network inside takes them: numbers normalised, token ids as int64."""
+        if self.mean is None or self.deviation is None:
+            return inputs.long()
+        numbers = inputs.to(self.mean.dtype)
+        if self.input_dtype == torch.uint8:
+            numbers = numbers / 255
+        return (numbers - self.mean) / self.deviation
+
+
+class Program(Model):
+    """A network kept as a torch.export program, which normalises its inputs itself."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the outputs of inputs as they are."""
+        self.check(inputs)
+        if not torch.can_cast(inputs.dtype, self.input_dtype):
+            raise ValueError(f"inputs are {inputs.dtype}: this network takes {self.input_dtype}.")
+        outputs: Tensor = self.network(inputs.to(self.input_dtype))
+        return outputs
+
+
+def read_input(table: dict[str, Any]) -> tuple[tuple[int, ...], torch.dtype]:
+    """Return the shape and type of one input of a manifest's network; square images where it names none."""
+    if "input" in table:
+        return tuple(table["input"]["shape"]), INPUT_DTYPES[table["input"]["dtype"]]
+    return (table["image_channels"], table["image_size"], table["image_size"]), torch.uint8
 
 
 def load(folder: str | Path, max_macs: float | None = None) -> Model:
@@ -57,6 +98,8 @@ def load(folder: str | Path, max_macs: float | None = None) -> Model:
     if (folder / "ladder.json").is_file():
         folder = choose_rung(folder, max_macs)
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    if manifest["network"]["family"] == "built":
+        return load_program(folder / PROGRAM, manifest["network"])
     source = util.spec_from_file_location("network", folder / "network.py")
     assert source is not None
     assert source.loader is not None
@@ -64,6 +107,11 @@ def load(folder: str | Path, max_macs: float | None = None) -> Model:
     source.loader.exec_module(family)
     network = family.Network(manifest["network"])
     return fill(network, manifest["network"], read_weights(folder / "weights.safetensors"))
+
+
+def load_program(path: Path, table: dict[str, Any]) -> Program:
+    """Return the network of a torch.export program, ready to predict."""
+    return Program(torch.export.load(path).module(), table)
 
 
 def choose_rung(ladder: Path, max_macs: float | None) -> Path:

@@ -15,20 +15,32 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from fedfeast.serving.families.built import BuiltModel
 from fedfeast.serving.families.standalone import Model
 from fedfeast.serving.onnx.packages import import_onnx
+from fedfeast.serving.onnx.program import LEAST_OPSET, program_to_onnx
 
 INPUT, OUTPUT = "images", "logits"
+# Choice: known to onnxruntime since 1.12 and to most other runtimes; nothing newer is used.
+DEFAULT_OPSET = 17
+
+
+def default_opset(model: Model) -> int:
+    """Return the opset of a network's file where none is asked for."""
+    return LEAST_OPSET if isinstance(model, BuiltModel) else DEFAULT_OPSET
 
 
 def build_onnx(model: Model, opset: int, takes_pixels: bool, metadata: Mapping[str, str] | None = None) -> Any:
-    """Return the network as an onnx.ModelProto; with takes_pixels it takes uint8 images and normalises them itself."""
+    """Return the network as an onnx.ModelProto; with takes_pixels it takes raw inputs and normalises them itself."""
+    if isinstance(model, BuiltModel):
+        names = (INPUT, OUTPUT) if model.input_dtype == torch.uint8 else ("inputs", "outputs")
+        return program_to_onnx(model.program(takes_pixels), opset, names, metadata)
     onnx = import_onnx()
     helper, types, graph = onnx.helper, onnx.TensorProto, _Graph()
     logits = _translate(graph, model.network, _normalise(graph, model) if takes_pixels else INPUT)
     assert list(graph.nodes[-1].output) == [logits], "the last layer gives the logits"
     graph.nodes[-1].output[0] = OUTPUT
-    kind, shape = types.UINT8 if takes_pixels else types.FLOAT, ["batch", *model.image_shape]
+    kind, shape = types.UINT8 if takes_pixels else types.FLOAT, ["batch", *model.input_shape]
     inputs = [helper.make_tensor_value_info(INPUT, kind, shape)]
     outputs = [helper.make_tensor_value_info(OUTPUT, types.FLOAT, ["batch", None])]
     made = helper.make_graph(graph.nodes, "network", inputs, outputs, graph.constants)
@@ -61,6 +73,8 @@ class _Graph:
 
 
 def _normalise(graph: _Graph, model: Model) -> str:
+    assert model.mean is not None
+    assert model.deviation is not None
     scale, offset = 1 / (255 * model.deviation.double()), model.mean.double() / model.deviation.double()
     pixels = graph.add("Cast", "pixels", [INPUT], to=import_onnx().TensorProto.FLOAT)
     scaled = graph.add("Mul", "scaled", [pixels, graph.constant("scale", scale)])

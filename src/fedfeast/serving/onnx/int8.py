@@ -9,15 +9,16 @@ import torch
 from torch import Tensor
 
 from fedfeast.data import Examples
-from fedfeast.serving.onnx.graph import INPUT
 from fedfeast.serving.onnx.packages import import_onnx, import_onnxruntime
 
 CALIBRATED_AT_ONCE = 50  # examples
 
 
 def quantise(network: bytes, path: Path, calibration: Examples, prepare: Callable[[Tensor], Tensor]) -> None:
-    """Write a serialised ONNX network in int8; ``prepare`` makes its input of uint8 images."""
+    """Write a serialised ONNX network in int8; ``prepare`` makes its input of those that the data have."""
     onnx = import_onnx()
+    proto = onnx.load_from_string(network)
+    (entry,) = proto.graph.input
     import_onnxruntime()
     from onnxruntime import quantization
 
@@ -30,13 +31,13 @@ def quantise(network: bytes, path: Path, calibration: Examples, prepare: Callabl
         def get_next(self) -> dict[str, Any] | None:
             """Return the next batch by input name, None at the end."""
             images = next(self._batches, None)
-            return None if images is None else {INPUT: prepare(images).cpu().numpy()}
+            return None if images is None else {entry.name: prepare(images).cpu().numpy()}
 
     level = logging.getLogger().level
     logging.getLogger().setLevel(logging.ERROR)  # it advises to pre-process, which folding the norms has done
     try:
         quantization.quantize_static(
-            onnx.load_from_string(network),
+            proto,
             path,
             Reader(),
             quant_format=quantization.QuantFormat.QDQ,

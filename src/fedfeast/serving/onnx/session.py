@@ -7,12 +7,16 @@ from torch import Tensor
 
 from fedfeast.errors import InvalidInput
 from fedfeast.machine import usable_cores
-from fedfeast.serving.onnx.graph import INPUT, OUTPUT
+from fedfeast.serving.onnx.graph import DEFAULT_OPSET
 from fedfeast.serving.onnx.packages import import_onnx, import_onnxruntime
 
-# Choice: known to onnxruntime since 1.12 and to most other runtimes; nothing newer is used.
-DEFAULT_OPSET = 17
 LEAST_OPSET = 13  # quantisation by channel begins here
+INPUT_TYPES = {
+    "tensor(uint8)": torch.uint8,
+    "tensor(int16)": torch.int16,
+    "tensor(int64)": torch.int64,
+    "tensor(float)": torch.float32,
+}
 
 
 class Session:
@@ -31,28 +35,29 @@ class Session:
             reason = str(error).splitlines()[0][:200]
             raise InvalidInput(f"onnxruntime {runtime.__version__} cannot load the network: {reason}.") from error
         (entry,) = self._session.get_inputs()
-        self.image_shape = tuple(entry.shape[1:])
-        self.takes_pixels = entry.type == "tensor(uint8)"
+        self._input = entry.name
+        self.input_shape = tuple(entry.shape[1:])
+        self.input_dtype = INPUT_TYPES[entry.type]
 
-    def __call__(self, images: Tensor) -> Tensor:
-        """Return the logits (batch, classes) of images as the network takes them."""
-        if images.dim() != 4 or tuple(images.shape[1:]) != self.image_shape:
-            expected = ", ".join(map(str, self.image_shape))
-            raise InvalidInput(f"images have the shape {tuple(images.shape)}: this network takes (batch, {expected}).")
-        (logits,) = self._session.run([OUTPUT], {INPUT: images.cpu().numpy()})
-        return torch.from_numpy(logits)
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Return the outputs, e.g. logits (batch, classes), of inputs as the network takes them."""
+        if tuple(inputs.shape[1:]) != self.input_shape:
+            what, expected = self._input, ", ".join(map(str, self.input_shape))
+            raise InvalidInput(f"{what} have the shape {tuple(inputs.shape)}: this network takes (batch, {expected}).")
+        (outputs,) = self._session.run(None, {self._input: inputs.cpu().to(self.input_dtype).numpy()})
+        return torch.from_numpy(outputs)
 
 
-def require_opset(opset: int) -> None:
+def require_opset(opset: int, least: int = LEAST_OPSET, default: int = DEFAULT_OPSET) -> None:
     """Refuse an opset that we cannot write or onnxruntime cannot run."""
     version = import_onnxruntime().__version__
-    if opset >= LEAST_OPSET and _is_known(opset):
+    if opset >= least and _is_known(opset):
         return
     newest = import_onnx().defs.onnx_opset_version()
-    greatest = next(one for one in range(newest, LEAST_OPSET - 1, -1) if _is_known(one))
+    greatest = next(one for one in range(newest, least - 1, -1) if _is_known(one))
+    whose = "fedfeast" if least == LEAST_OPSET else "torch.onnx, which exports own networks,"
     raise InvalidInput(
-        f"--opset {opset}: onnxruntime {version} and fedfeast know {LEAST_OPSET} to {greatest} "
-        f"({DEFAULT_OPSET} without the option)."
+        f"--opset {opset}: onnxruntime {version} and {whose} know {least} to {greatest} ({default} without the option)."
     )
 
 
