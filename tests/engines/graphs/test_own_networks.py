@@ -147,6 +147,38 @@ def line_of_the_failure() -> int:
     return first + 3
 
 
+class Counting(nn.Module):
+    """Changes a buffer in its forward, in place or by a new tensor."""
+
+    seen: Tensor
+
+    def __init__(self, width: int, classes: int, in_place: bool) -> None:
+        super().__init__()
+        self.up, self.down, self.in_place = nn.Linear(20, width), nn.Linear(width, classes), in_place
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, signals: Tensor) -> Tensor:
+        if self.training and self.in_place:
+            self.seen.add_(1)
+        elif self.training:
+            self.seen = self.seen + 1
+        return torch.as_tensor(self.down(self.up(signals.flatten(1)).relu()))
+
+
+@elastic(width=[4, 8])
+def counting(width: int, *, classes: int, in_place: bool = True) -> nn.Module:
+    return Counting(width, classes, in_place)
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_module_that_changes_its_buffers_runs_eagerly(in_place: bool, caplog: pytest.LogCaptureFixture) -> None:
+    built = signal_federation(builder=counting.with_options(in_place=in_place))
+    with caplog.at_level(logging.WARNING, "fedfeast"):
+        (got,) = rounds(GraphEngine(*built.parts, WHOLE, built.device), built, 1)
+    assert got.notes == {"engine": "eager"}
+    assert "width=8 cannot be captured as a CUDA graph (its forward changes the buffer seen): rounds" in caplog.text
+
+
 def test_positions_of_any_rank_divide_what_a_client_received() -> None:
     built = token_federation()
     shared = GraphContext(built.method, built.sgd, WHOLE, built.device, (3, 6), False)

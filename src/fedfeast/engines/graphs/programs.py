@@ -13,6 +13,7 @@ from fedfeast.engines.graphs.context import GraphContext, Shapes
 from fedfeast.federation import Constants
 from fedfeast.networks import Layout
 from fedfeast.networks.built import BuiltNetwork, Member
+from fedfeast.networks.built.skeleton import Skeleton
 from fedfeast.networks.layers import Layers
 from fedfeast.networks.normalisation import ByBatch, by_batch
 
@@ -47,6 +48,7 @@ class NetworkProgram:
     def __init__(self, context: GraphContext, blueprint: Blueprint, batch: Batch, memory: Memory) -> None:
         self._network, self._blueprint, self._inputs = context.method.network, blueprint, batch.inputs
         self._precision, self._is_own, device = context.precision, context.is_own, memory.full.device
+        self._skeleton: Skeleton | None = None
         if isinstance(self._network, BuiltNetwork):
             assert isinstance(blueprint.architecture, Member)
             # Graphs read its tensors that do not learn, so that it must be there before them and outlive them.
@@ -91,6 +93,11 @@ class NetworkProgram:
         self._outputs = ()
         for place, gradient in zip(self._places, gradients, strict=False):
             place.copy_(gradient)
+
+    def buffers(self) -> dict[str, tuple[Tensor, int]]:
+        """Return every tensor of a user's module that does not learn, with how often it was changed."""
+        module = None if self._skeleton is None else self._skeleton.module
+        return {} if module is None else {name: (one, one._version) for name, one in module.named_buffers()}
 
     def _rounding(self) -> AbstractContextManager[object]:
         rounded = self._precision.products

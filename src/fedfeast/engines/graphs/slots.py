@@ -160,8 +160,13 @@ class Lane:
     def _rehearse(self, architecture: Hashable, program: NetworkProgram, exchange: Exchange) -> None:
         """Look whether an architecture can be captured, before anything is."""
         with capturing(f"the network {architecture}"):
+            before = program.buffers()
             self.stream.rehearse(lambda: program.forward(exchange))
             self.stream.rehearse(lambda: program.backward(exchange))
+            for name, (buffer, changes) in program.buffers().items():
+                if name not in before or buffer is not before[name][0] or changes != before[name][1]:
+                    # Lanes run side by side, and the buffer is one for all.
+                    raise RuntimeError(f"its forward changes the buffer {name}")
         self.stream.finish()  # a module may have made tensors that it keeps, and other lanes will read them
 
     def _exchange(self, shapes: Shapes) -> Exchange:
