@@ -20,7 +20,8 @@ from sequence_networks import (
 from fedfeast.engines import EagerEngine, GraphEngine, Precision
 from fedfeast.federation import Engine, RoundOrder, RoundResult
 
-pytestmark = pytest.mark.gpu
+# The thread in which autograd first multiplies finds no CUDA context, makes one, and says so once.
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")]
 
 RATE = 0.2
 CUDA = torch.device("cuda")
