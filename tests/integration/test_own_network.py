@@ -234,7 +234,27 @@ def test_tokens_go_the_same_way(tmp_path: Path) -> None:
     assert prediction["classes"][0]["name"] == "abc"[int(logits[0].argmax())]
     for file in ((tmp_path / "bundle" / "model.onnx").read_bytes(), served):
         torch.testing.assert_close(Session(file)(test.inputs), logits, rtol=0, atol=1e-4)
+    assert (tmp_path / "bundle" / "model.pt2").stat().st_size == manifest["exports"]["model.pt2"]["bytes"]
     assert "5 token ids, int64" in (tmp_path / "bundle" / "README.md").read_text()
+
+
+def test_the_other_ways_out_of_a_run_take_own_networks_too(tmp_path: Path) -> None:
+    run = train(CNN, "cnn", tmp_path, {})
+    index = fedfeast.export_ladder(run, tmp_path / "ladder", 2, fedfeast.ExportOptions(("int8",)))
+    assert [rung["macs"] for rung in index["rungs"]] == [run.curve.points[0].macs, run.curve.points[-1].macs]
+    assert all("accuracy_cost" in rung["exports"]["model.int8.onnx"] for rung in index["rungs"])
+    smallest = fedfeast.Ladder.open(tmp_path / "ladder").load(index["rungs"][0]["macs"])
+    assert smallest(torch.zeros(3, 1, 8, 8, dtype=torch.uint8)).shape == (3, 10)
+    found = fedfeast.extract(run, tmp_path / "fast", fedfeast.Limits(max_latency_ms=1e3))
+    assert (found["macs"], found["latency"]["repeats"]) == (run.curve.points[-1].macs, 30)
+    searched = fedfeast.extract(run, tmp_path / "searched", fedfeast.Limits(max_parameters=1000), search=True)
+    assert searched["parameters"] <= 1000
+    limits, normalised = fedfeast.Limits(max_macs=1e9), fedfeast.ExportOptions(("pt2",), takes_pixels=False)
+    with pytest.raises(InvalidInput, match=r"--opset 17: .* know 18 to"):
+        fedfeast.export(run, tmp_path / "old", limits, fedfeast.ExportOptions(opset=17))
+    with pytest.raises(InvalidInput, match=r"--normalised: a bundle of an own network holds model.pt2, which"):
+        fedfeast.export(run, tmp_path / "old", limits, normalised)
+    assert fedfeast.export(run, tmp_path / "one.pt2", limits, normalised)["exports"]["one.pt2"]["kind"] == "pt2"
 
 
 def _png(image: torch.Tensor) -> bytes:

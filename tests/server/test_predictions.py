@@ -7,10 +7,11 @@ import torch
 from PIL import Image
 
 import fedfeast
+from fedfeast.data import DatasetFacts
 from fedfeast.errors import InvalidInput
 from fedfeast.server import predictions
 from fedfeast.server.offer import Offer
-from fedfeast.server.predictions import Predictor, read_image
+from fedfeast.server.predictions import Predictor, _as_taken, read_example, read_image
 from fedfeast.serving.bundle_cache import BundleCache
 
 
@@ -58,3 +59,39 @@ def test_pixels_come_out_as_they_went_in() -> None:
 def test_what_is_no_image_of_the_size(content: bytes, sentence: str) -> None:
     with pytest.raises(InvalidInput, match=sentence):
         read_image(content, 1, 8)
+
+
+NUMBERS = DatasetFacts(2, 2, 3, 1, 1, kind="numbers", shape=(2, 3))
+TOKENS = DatasetFacts(5, 1, 3, 1, 1, kind="tokens", shape=(3,), vocabulary=5)
+
+
+def test_numbers_and_tokens_come_as_json() -> None:
+    assert read_example(b"[[1, 2.5, 3], [4, 5, -6]]", NUMBERS).tolist() == [[1, 2.5, 3], [4, 5, -6]]
+    assert read_example(b"[0, 4, 1]", TOKENS).tolist() == [0, 4, 1]
+    assert read_example(png(8, 8), DatasetFacts(10, 1, 8, 1, 1)).shape == (1, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("content", "facts", "sentence"),
+    [
+        (b"", NUMBERS, "the body is no JSON of numbers: send one example, 2 x 3 numbers as nested lists."),
+        (b"\xff", NUMBERS, "the body is no JSON of numbers"),
+        (b'{"a": 1}', NUMBERS, "the body is no JSON of numbers"),
+        (b"[[1, 2, 3], [4, 5]]", NUMBERS, "the body is no JSON of numbers"),
+        (b"[" * 100_000, NUMBERS, "the body is no JSON of numbers"),
+        (b"[1, 2, 3]", NUMBERS, r"the example has the shape \[3\]: send one example, 2 x 3 numbers"),
+        (b"[[1, 2, NaN], [4, 5, 6]]", NUMBERS, "the example holds what is no finite number"),
+        (b"[0, 5, 1]", TOKENS, "the example holds the token 5: give ids from 0 to 4."),
+        (b"[0, -1, 1]", TOKENS, "the example holds the token -1"),
+        (b"[0, 0.5, 1]", TOKENS, "the example holds the token 0.5"),
+    ],
+)
+def test_what_is_no_example_of_the_shape(content: bytes, facts: DatasetFacts, sentence: str) -> None:
+    with pytest.raises(InvalidInput, match=sentence):
+        read_example(content, facts)
+
+
+def test_numbers_go_in_as_the_network_takes_them() -> None:
+    raw = torch.tensor([1.4, -1.6, 1e9], dtype=torch.float64)
+    assert _as_taken(raw, torch.int16).tolist() == [1, -2, 32767]
+    assert _as_taken(raw, torch.float32).dtype == torch.float32

@@ -1,5 +1,6 @@
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -117,3 +118,20 @@ def test_without_the_export_extra_eager_torch_is_measured(package: str, monkeypa
 def test_bad_options_are_said(options: dict[str, float], sentence: str) -> None:
     with pytest.raises(InvalidInput, match=sentence):
         measure_device("digits", **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("package", ["", "onnxscript"])
+def test_own_networks_are_measured_as_they_are_served(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\nfrom fedfeast.networks.built import elastic\n\n\n@elastic(width=[2, 4])\n"
+        "def own(width, *, classes):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.Linear(width, classes))\n"
+    )
+    if package:
+        monkeypatch.setitem(sys.modules, package, None)
+    settings = {"network.builder": f"{tmp_path / 'mine.py'}:own", "variants.cache": "members", "engine.threads": 1}
+    measured = measure_device("digits", settings, num_variants=2)
+    assert measured["runtime"].startswith("eager torch" if package else "onnxruntime")
+    assert [one["macs"] for one in measured["variants"]] == [2 * 74, 4 * 74]

@@ -17,6 +17,7 @@ from fedfeast.errors import InvalidInput
 from fedfeast.federation import Deployed, Method, OperatingPoint
 from fedfeast.machine import device_name, usable_cores
 from fedfeast.networks import Layout
+from fedfeast.networks.built import BuiltNetwork
 from fedfeast.networks.initialisation import draw_weights
 from fedfeast.networks.normalisation import ByStatistics, RecordingByBatch
 from fedfeast.randomness import named_generator
@@ -69,7 +70,8 @@ def measure_device(
         raise InvalidInput(f"--threads {threads}: give a number from 1 to 1024.")
     loaded = resolve_recipe(recipe, settings)
     device = choose_device(loaded.engine.device)
-    served = device.type == "cpu" and all(map(find_spec, ("onnx", "onnxruntime")))
+    needed = ("onnx", "onnxruntime", *(["onnxscript"] if loaded.network.builder is not None else []))
+    served = device.type == "cpu" and all(map(find_spec, needed))
     before = torch.get_num_threads()
     used = (threads or usable_cores()) if served else (threads or loaded.engine.threads or before)
     method, _ = build_method(loaded)
@@ -119,19 +121,25 @@ def suggest_budget(timings: Sequence[Timing], served_macs: Sequence[int], target
 
 def _untrained(method: Method, point: OperatingPoint) -> Deployed:
     """Return a point's network with weights as training starts from them: their values do not change the time."""
+    if isinstance(method.network, BuiltNetwork):
+        return method.deploy(method.network.initial_weights(named_generator(0, "measure")), point)
     layout = Layout.of(method.network.shapes(point.architecture))
     weights = draw_weights(layout, named_generator(0, "measure", point.name))
     return Deployed(method.network, point.architecture, layout, weights, point.macs, point.parameters)
 
 
 def _time_eager(deployed: Deployed, recipe: Recipe, device: torch.device) -> list[float]:
-    """Return the milliseconds of one image again and again, normalised by statistics that were measured before."""
+    """Return the milliseconds of one example again and again, normalised by statistics that were measured before."""
     facts, deployed = recipe.data.facts, replace(deployed, flat=deployed.flat.to(device))
-    image = named_generator(0, "measure").normal(size=(1, facts.channels, facts.side, facts.side))
-    on_device = torch.from_numpy(image).to(device, torch.float32)
+    shape = (1, *facts.input_shape)
+    if facts.kind == "tokens":
+        on_device = torch.zeros(shape, dtype=torch.int64, device=device)
+    else:
+        numbers = named_generator(0, "measure").normal(size=shape)
+        on_device = torch.from_numpy(numbers).to(device, torch.float32)
     with torch.inference_mode():
         recording = RecordingByBatch()
-        deployed(on_device.repeat(2, 1, 1, 1), recording)
+        deployed(torch.cat((on_device, on_device)), recording)
         statistics = ByStatistics(recording.statistics(deployed.flat.dtype))
         return time_calls(lambda: deployed(on_device, statistics), EAGER, waiting_for(device.type))
 

@@ -30,9 +30,8 @@ def program_to_onnx(
                 program, dynamo=True, opset_version=opset, verbose=False, input_names=[given], output_names=[made]
             )
     except Exception as error:  # whatever has no form in ONNX
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise InvalidInput(
-            f"torch.onnx has no ONNX form for the network ({reason}): extract it, or export it as pt2."
+            f"torch.onnx has no ONNX form for the network ({_root_of(error)}): extract it, or export it as pt2."
         ) from error
     assert exported is not None
     proto = exported.model_proto
@@ -45,6 +44,13 @@ def program_to_onnx(
     proto.producer_name, proto.producer_version = "fedfeast", ""
     onnx.helper.set_model_props(proto, dict(metadata or {}))
     return proto
+
+
+def _root_of(error: BaseException) -> str:
+    """Return the first line of what an error came from: torch.onnx wraps errors in advice."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
 @contextmanager
