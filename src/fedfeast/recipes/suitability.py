@@ -1,14 +1,17 @@
 """Whether a recipe's sections suit its data: what is no image needs another network and no image augmentation."""
 
-from typing import TYPE_CHECKING
-
 from fedfeast.data import DatasetFacts
 from fedfeast.data.tasks import task_named
 from fedfeast.errors import InvalidInput
-from fedfeast.recipes.sections import AugmentationSection
-
-if TYPE_CHECKING:
-    from fedfeast.recipes.recipe import Recipe
+from fedfeast.recipes.sections import (
+    AugmentationSection,
+    DataSection,
+    EvaluationSection,
+    NetworkSection,
+    PopulationSection,
+    PrivacySection,
+    VariantsSection,
+)
 
 MEMBERS = "members"  # a cache that is chosen from a builder's own networks
 NO_IMAGE_AUGMENTATION = {"crop_padding": 0, "flip": False, "randaugment": (0, 0), "mixing": "off"}
@@ -40,9 +43,9 @@ def suited_augmentation(section: AugmentationSection, facts: DatasetFacts, data:
     return section
 
 
-def refuse_unsuited_network(recipe: "Recipe") -> None:
+def refuse_unsuited_network(section: DataSection, network: NetworkSection, variants: VariantsSection) -> None:
     """Refuse a network that cannot take the data, and settings of a builder where there is none."""
-    facts, network, data = recipe.data.facts, recipe.network, recipe.data.name
+    facts, data = section.facts, section.name
     if network.builder is not None:
         return
     if facts.kind != "images" or facts.task != "classification":
@@ -52,23 +55,23 @@ def refuse_unsuited_network(recipe: "Recipe") -> None:
         )
     if network.choices or network.options:
         raise InvalidInput("network.choices and network.options are a builder's: set network.builder too.")
-    if recipe.variants.cache == MEMBERS:
+    if variants.cache == MEMBERS:
         raise InvalidInput('variants.cache = "members" needs network.builder: name a cache, or set the builder.')
 
 
-def refuse_unsuited_clients(recipe: "Recipe") -> None:
+def refuse_unsuited_clients(section: DataSection, population: PopulationSection, evaluation: EvaluationSection) -> None:
     """Refuse the data's own clients where it has none, rules for them where they are not used, and foreign metrics."""
-    facts, section = recipe.data.facts, recipe.data
-    if recipe.evaluation.metric is not None:
-        task_named(facts.task).metric_named(recipe.evaluation.metric)
-    if recipe.population.source == "data":
+    facts = section.facts
+    if evaluation.metric is not None:
+        task_named(facts.task).metric_named(evaluation.metric)
+    if population.source == "data":
         if not facts.clients:
             raise InvalidInput(
                 f"population.source = 'data', and {section.name} has no clients of its own: "
                 "prepare it with --clients, or choose zipf."
             )
         return
-    if recipe.population.source == "fleet" and facts.clients:
+    if population.source == "fleet" and facts.clients:
         return  # its server divides the data by their clients too
     for name in ("held_out_clients", "server_clients", "least_examples", "small_clients", "most_examples"):
         if getattr(section, name) != type(section).model_fields[name].default:
@@ -76,3 +79,12 @@ def refuse_unsuited_clients(recipe: "Recipe") -> None:
                 f"data.{name} = {getattr(section, name)!r} is for the data's own clients: "
                 "set population.source=data, or leave it out."
             )
+
+
+def refuse_noiseless_counts(evaluation: EvaluationSection, privacy: PrivacySection) -> None:
+    """Refuse evaluation by clients beside privacy: their counts and statistics are told without noise."""
+    if evaluation.by == "clients" and privacy.clip_norm is not None:
+        raise InvalidInput(
+            "evaluation.by = 'clients' tells counts and statistics without noise, and privacy.clip_norm = "
+            f"{privacy.clip_norm:g} asks for privacy: set evaluation.by=server, or privacy.clip_norm=none."
+        )

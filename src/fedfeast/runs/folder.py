@@ -22,6 +22,7 @@ from fedfeast.machine import device_name, processor_name
 from fedfeast.recipes.recipe import Recipe, load_recipe
 from fedfeast.runs.checkpoint import CheckpointFolder
 from fedfeast.runs.kept_data import KeptData
+from fedfeast.runs.kept_statistics import KeptStatistics
 from fedfeast.version import VERSION
 from fedfeast.whole_files import write_bytes, write_json, write_text
 
@@ -45,6 +46,7 @@ class RunFolder:
         self.path = path
         self.checkpoints = CheckpointFolder(path / "checkpoints")
         self.kept_data = KeptData(path / "inputs" / "data.json")
+        self.kept_statistics = KeptStatistics(path / "statistics.safetensors")
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":

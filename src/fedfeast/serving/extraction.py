@@ -13,7 +13,7 @@ from torch import Tensor
 from fedfeast.data import EMBEDDED, Examples, Normalisation
 from fedfeast.data.reading.prepared import is_prepared, read_description
 from fedfeast.data.reading.preparing import data_folder
-from fedfeast.evaluation import recalibrate
+from fedfeast.evaluation import Evaluator, recalibrate
 from fedfeast.federation import Deployed, OperatingPoint
 from fedfeast.planning.outline import outline
 from fedfeast.runs import Run
@@ -65,7 +65,9 @@ class Extractor:
         """Recalibrate a point; measure its accuracies where the run's evaluation has none, validation if wanted."""
         federation = self.run.federation
         deployed = self._deploy(self._flat, point)
-        statistics = recalibrate(deployed, self.calibration, federation.test.normalisation)
+        statistics = self.run.statistics_of(point)  # of the clients, where they evaluated
+        if statistics is None:
+            statistics = recalibrate(deployed, self.calibration, federation.test.normalisation)
         assert federation.test.normalisation is not None
         table = self._table(point, federation.test.normalisation)
         model = fill(self.family.build(table), table, state_dict_of(deployed, statistics))
@@ -155,7 +157,7 @@ class Extractor:
         for split, evaluator in (("test", federation.test), ("validation", federation.validation)):
             accuracy = self.recorded_accuracy(point, split) if point in self.points else None
             sources[split] = RECORDED if accuracy is not None else None
-            if accuracy is None and (split == "test" or validate):
+            if accuracy is None and (split == "test" or validate) and isinstance(evaluator, Evaluator):
                 accuracy = measure_accuracy(model.to(federation.device), evaluator.test)
                 sources[split] = MEASURED
             accuracies[f"{split}_accuracy"] = accuracy
