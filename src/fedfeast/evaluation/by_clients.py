@@ -154,11 +154,20 @@ class ClientEvaluator(ClientsValidation):
             if layers and not sums.examples:
                 continue
             statistics = said.put_statistics(place, sums, deployed.flat.dtype)
-            for number in able:
-                if len(self.clients[number].kept_back):
-                    client = self.clients[number]
-                    said.put_totals(place, number, client.totals(deployed, statistics, self.normalisation, self.task))
+            for number, totals in self._totals(deployed, statistics, able).items():
+                said.put_totals(place, number, totals)
         return said.measured(flat)
+
+    def _totals(self, deployed: Deployed, statistics: Statistics, able: Sequence[int]) -> dict[int, Tensor]:
+        """Return each client's sums; under given statistics all clients' examples may go through at once."""
+        held = {number: self.clients[number].kept_back for number in able if len(self.clients[number].kept_back)}
+        if not held:
+            return {}
+        parts = [one.examples() for one in held.values()]
+        together = Examples(torch.cat([one.inputs for one in parts]), torch.cat([one.labels for one in parts]))
+        by_example = measure_totals(deployed, statistics, together, self.normalisation, self.task).cpu()
+        split = torch.split_with_sizes(by_example, [len(one) for one in parts])
+        return {number: sums.sum(dim=0) for number, sums in zip(held, split, strict=True)}
 
 
 class SumsByClient:

@@ -63,11 +63,7 @@ def _facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("weights file", f"{manifest['bytes']:,} bytes, float32"),
         ("input", f"{network['image_channels']} x {size} x {size} pixels, 0 to 255"),
         ("architecture", f"{network['family']}: `{json.dumps(manifest['architecture'])}`"),
-        (
-            "batch-norm statistics",
-            f"recalibrated on {manifest['calibration']['examples']:,} server-held examples "
-            f"(sha256 {manifest['calibration']['sha256'][:12]}...)",
-        ),
+        ("batch-norm statistics", _statistics(manifest)),
     ]
     if "latency" in manifest:
         latency = manifest["latency"]
@@ -142,3 +138,11 @@ def _places(points: Sequence[Point]) -> tuple[ChartPoint, ...]:
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _statistics(manifest: Mapping[str, Any]) -> str:
+    calibration = manifest["calibration"]
+    if calibration.get("by") == "clients":
+        return f"from sums that the run's clients gave (sha256 {calibration['sha256'][:12]}...)"
+    examples, digest = calibration["examples"], calibration["sha256"]
+    return f"recalibrated on {examples:,} server-held examples (sha256 {digest[:12]}...)"

@@ -15,6 +15,7 @@ from fedfeast.data.reading.prepared import is_prepared, read_description
 from fedfeast.data.reading.preparing import data_folder
 from fedfeast.evaluation import Evaluator, recalibrate
 from fedfeast.federation import Deployed, OperatingPoint
+from fedfeast.networks.normalisation import Statistics
 from fedfeast.planning.outline import outline
 from fedfeast.runs import Run
 from fedfeast.serving.accuracy import measure_accuracy
@@ -65,7 +66,8 @@ class Extractor:
         """Recalibrate a point; measure its accuracies where the run's evaluation has none, validation if wanted."""
         federation = self.run.federation
         deployed = self._deploy(self._flat, point)
-        statistics = self.run.statistics_of(point)  # of the clients, where they evaluated
+        by_clients = self.run.statistics_of(point)  # where they evaluated
+        statistics = by_clients
         if statistics is None:
             statistics = recalibrate(deployed, self.calibration, federation.test.normalisation)
         assert federation.test.normalisation is not None
@@ -83,7 +85,7 @@ class Extractor:
             "masked": self._masked(point),
             "untrained_share": self._support.untrained_share(point.architecture),
             **self._accuracies(point, model, validate),
-            "calibration": self._calibration_facts,
+            "calibration": self._calibration_facts if by_clients is None else _given(by_clients),
             "class_names": self._class_names,
             "network": table,
         }
@@ -191,6 +193,11 @@ class Extractor:
         if section.name not in EMBEDDED and is_prepared(prepared):
             return list(read_description(prepared)["class_names"])
         return [str(label) for label in range(section.facts.classes)]
+
+
+def _given(statistics: Statistics) -> dict[str, Any]:
+    """Say that the statistics are the clients' own; the hash is of themselves."""
+    return {"by": "clients", "sha256": _hash(*(part for both in statistics.values() for part in both))}
 
 
 def _plain(architecture: Any) -> Any:

@@ -179,7 +179,9 @@ def test_networks_leave_with_the_statistics_that_the_clients_gave(tmp_path: Path
     point = extractor.points[0]
     kept = opened.statistics_of(point)
     assert kept is not None
-    state = extractor.extract(point).model.state_dict()
+    extracted = extractor.extract(point)
+    assert extracted.facts["calibration"]["by"] == "clients"
+    state = extracted.model.state_dict()
     means = [mean.float() for mean, _ in kept.values()]
     assert any(torch.equal(value, means[0]) for name, value in state.items() if name.endswith("running_mean"))
 
