@@ -177,16 +177,17 @@ class Run:
         if isinstance(validation, ClientsValidation) and validation.asks_nobody:
             # A fleet's run without its fleet: what was measured when it ended still holds for the same weights.
             rows = self.folder.summary().get("validation_curve", []) if self.folder.has_summary() else []
-            return rows, kept.load(best.finished_rounds, self.federation.device)
+            return rows, self.statistics_by_clients(best)
         measured = validation.measure(self.federation.method, best.flat.to(self.federation.device), points, tell)
         if isinstance(validation, ClientsValidation):
             kept.save(best.finished_rounds, measured.statistics)
-        return measured.curve.rows(), measured.statistics
+        return measured.curve.rows(), self.statistics_by_clients(best)
 
-    def statistics_of(self, point: OperatingPoint) -> Statistics | None:
-        """Return the served statistics of the best weights that the clients gave; None where they gave none."""
-        kept = self.folder.kept_statistics
-        return kept.load(self.best().finished_rounds, self.federation.device).get(point.name)
+    def statistics_by_clients(self, best: Best) -> Mapping[str, Statistics]:
+        """Return the served statistics of the best weights that clients gave, by network; none where they did not."""
+        if self.recipe.evaluation.by != "clients":
+            return {}
+        return self.folder.kept_statistics.load(best.finished_rounds, self.federation.device)
 
     def best(self) -> Best:
         """Return the weights of the best validated round."""

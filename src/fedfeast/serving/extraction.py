@@ -66,7 +66,7 @@ class Extractor:
         """Recalibrate a point; measure its accuracies where the run's evaluation has none, validation if wanted."""
         federation = self.run.federation
         deployed = self._deploy(self._flat, point)
-        by_clients = self.run.statistics_of(point)  # where they evaluated
+        by_clients = self._given_statistics.get(point.name)
         statistics = by_clients
         if statistics is None:
             statistics = recalibrate(deployed, self.calibration, federation.test.normalisation)
@@ -169,6 +169,11 @@ class Extractor:
     def _table(self, point: OperatingPoint, normalisation: Normalisation) -> dict[str, Any]:
         pixels = {"mean": list(normalisation.mean), "deviation": list(normalisation.deviation)}
         return {**self.family.describe(self._method.network, point.architecture), **pixels}
+
+    @cached_property
+    def _given_statistics(self) -> Mapping[str, Statistics]:
+        """Those of the clients, by network, where they evaluated."""
+        return self.run.statistics_by_clients(self._best)
 
     @cached_property
     def _flat(self) -> Tensor:

@@ -78,6 +78,7 @@ def test_what_a_node_does_not_answer(tmp_path: Path, config: dict[str, Any]) -> 
     assert "weights are not finite" in problem(by_clients, value=float("nan"))
     assert "its order has what = 'everything'" in problem(by_clients, what="everything")
     assert "408 bytes of weights where 216 were sent" in problem(by_clients, points=[0])
+    assert "no record 'statistics'" in problem(by_clients, what="totals", with_statistics=True)
     assert "without privacy, and it insists" in problem(by_clients, {"least-noise-multiplier": 1.0})
 
 

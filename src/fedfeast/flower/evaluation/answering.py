@@ -41,8 +41,9 @@ class Evaluation:
         device = choose_device(self.recipe.engine.device)
         dtype = torch.float64 if self.recipe.engine.precision == "float64" else torch.float32
         slices = slice_of(self.method.network, chosen)
-        if "weights" not in content.array_records:
-            raise Unreadable("no record 'weights'")
+        for name in ("weights", *(["statistics"] if order.with_statistics else [])):
+            if "values" not in content.array_records.get(name, {}):
+                raise Unreadable(f"no record {name!r}")
         wire = wire_dtype(self.recipe.fleet.wire, dtype)
         received = unpack_slice(slices, content.array_records["weights"], wire, dtype)
         if not bool(torch.isfinite(received).all()):
