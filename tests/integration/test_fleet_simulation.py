@@ -15,7 +15,10 @@ from flwr.simulation import run_simulation
 from fedfeast.flower.client import build_client_app
 from fedfeast.flower.server import serve_run
 
-SETTINGS = ["population.num_clients=2", "training.rounds=1", "training.batch_size=64", "fleet.least_clients=2"]
+SETTINGS = [
+    "population.num_clients=2", "training.rounds=1", "training.batch_size=64", "fleet.least_clients=2",
+    "evaluation.by=clients",
+]
 server = ServerApp()
 
 @server.main()
@@ -35,3 +38,5 @@ def test_the_same_app_runs_on_ray(tmp_path: Path) -> None:
     run = Run.open(tmp_path / "run")
     assert run.folder.metrics()[0]["answered"] == [0, 1]
     assert run.summary["finished_rounds"] == 1
+    assert run.folder.metrics()[0]["evaluation"]["answered"] == [0, 1]  # the clients judged it, not the server
+    assert 0 < run.summary["validation_score"] < 1

@@ -7,6 +7,7 @@ import pytest
 from fedfeast.data.reading.prepared import Decoded, write_prepared
 from fedfeast.engines import EagerEngine
 from fedfeast.errors import InvalidInput
+from fedfeast.evaluation import Evaluator
 from fedfeast.federation import RoundOrder
 from fedfeast.randomness import named_generator
 from fedfeast.recipes import load_recipe
@@ -18,6 +19,11 @@ def build(**settings: Any) -> Federation:
     return assemble(load_recipe("digits", {key.replace("__", "."): value for key, value in settings.items()}))
 
 
+def of_the_server(federation: Federation) -> Evaluator:
+    assert isinstance(federation.validation, Evaluator)
+    return federation.validation
+
+
 def test_the_digits_federation() -> None:
     federation = build()
     assert len(federation.clients) == len(federation.participants) == 40
@@ -25,7 +31,7 @@ def test_the_digits_federation() -> None:
     sizes = [client.num_examples for client in federation.clients]
     assert sum(sizes) == len(federation.examples.pool)
     assert min(sizes) >= 1
-    held = len(federation.validation.test) + len(federation.validation.calibration)
+    held = len(of_the_server(federation).test) + len(of_the_server(federation).calibration)
     assert sum(sizes) + held + len(federation.test.test) == 1797
     assert np.corrcoef(federation.population.budgets_macs.clip(max=5e6), sizes)[0, 1] > 0.9
 
@@ -34,8 +40,8 @@ def test_server_held_and_test_examples_are_disjoint_from_the_clients() -> None:
     federation = build()
     sets = [
         federation.examples.pool,
-        federation.validation.test,
-        federation.validation.calibration,
+        of_the_server(federation).test,
+        of_the_server(federation).calibration,
         federation.test.test,
     ]
     keys = [
@@ -136,9 +142,9 @@ def test_a_servers_own_examples_are_taken_instead_of_training_ones(tmp_path: Pat
     own = {"data__name": "mine", "data__folder": str(tmp_path), "data__calibration_examples": 20}
     federation = build(**own, data__validation_examples=40)
     assert sum(client.num_examples for client in federation.clients) == 200
-    assert np.bincount(federation.validation.test.labels.numpy()).tolist() == [4] * 10
-    assert np.bincount(federation.validation.calibration.labels.numpy()).tolist() == [2] * 10
-    assert bool((federation.validation.test.inputs == 30).all())
+    assert np.bincount(of_the_server(federation).test.labels.numpy()).tolist() == [4] * 10
+    assert np.bincount(of_the_server(federation).calibration.labels.numpy()).tolist() == [2] * 10
+    assert bool((of_the_server(federation).test.inputs == 30).all())
     assert bool((federation.examples.pool.inputs == 10).all())
     with pytest.raises(InvalidInput, match="do not fit 60 examples of the server"):
         build(**own, data__validation_examples=41)

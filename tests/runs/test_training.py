@@ -8,6 +8,7 @@ from tiny import TINY
 
 from fedfeast.engines import EagerEngine
 from fedfeast.errors import InvalidInput
+from fedfeast.evaluation import Validation
 from fedfeast.federation import (
     Collected,
     Engine,
@@ -148,6 +149,9 @@ class FewerAndFewer:
 
     def available(self, federation: Federation, round_index: int) -> Federation:
         return replace(federation, participants=federation.participants[:-1])
+
+    def validation(self, federation: Federation) -> Validation:
+        return federation.validation
 
 
 def test_a_round_with_too_few_answers_is_tried_again_with_who_is_there(tmp_path: Path) -> None:

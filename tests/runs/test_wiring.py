@@ -270,6 +270,11 @@ class Watched(Evaluator):
         return super().totals(deployed, statistics)
 
 
+def by_the_server(federation: Federation) -> Evaluator:
+    assert isinstance(federation.validation, Evaluator)
+    return federation.validation
+
+
 def watched(evaluator: Evaluator, name: str, uses: list[str], scripted: Sequence[float] = ()) -> Watched:
     parts = (evaluator.calibration, evaluator.test, evaluator.normalisation)
     return Watched(*parts, name=name, uses=uses, scripted=iter(scripted))
@@ -280,11 +285,11 @@ def test_only_a_better_score_is_best_and_the_test_curve_is_of_the_best_weights(t
     plain = run.federation
     run.federation = replace(
         plain,
-        validation=watched(plain.validation, "validation", uses, (0.25, 0.75, 0.5, 0.75)),
+        validation=watched(by_the_server(plain), "validation", uses, (0.25, 0.75, 0.5, 0.75)),
         tests={"test": watched(plain.test, "test", uses)},
     )
     states = train_recorded(run)
-    assert uses == ["validation"] * 4 + ["test", "validation"], "the test set is looked at once, when all is chosen"
+    assert uses == ["validation"] * 4 + ["test"], "the test set is looked at once, when all is chosen"
     bests = [(state.best.finished_rounds, state.best.score) for state in states if state.best]
     assert bests == [(1, 0.25), (2, 0.75), (2, 0.75), (2, 0.75)]
     assert run.summary["best_round"] == 2
@@ -298,7 +303,7 @@ def test_only_a_better_score_is_best_and_the_test_curve_is_of_the_best_weights(t
 
 def test_the_best_score_may_be_the_least(tmp_path: Path) -> None:
     run, uses = Run.create("digits", tmp_path / "run", {**SHORT, "training.rounds": 3}), list[str]()
-    errors = watched(run.federation.validation, "validation", uses, (3.0, 2.0, 2.5, 2.0))
+    errors = watched(by_the_server(run.federation), "validation", uses, (3.0, 2.0, 2.5, 2.0))
     run.federation = replace(run.federation, validation=replace(errors, task=task_named("regression")))
     states = train_recorded(run)
     bests = [(state.best.finished_rounds, state.best.score) for state in states if state.best]

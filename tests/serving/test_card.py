@@ -47,6 +47,11 @@ def test_the_card_says_what_and_where() -> None:
     assert "Other formats" not in card
 
 
+def test_statistics_of_clients_are_called_theirs() -> None:
+    card = write_card({**MANIFEST, "calibration": {"by": "clients", "sha256": "cd" * 32}}, CURVE)
+    assert "from sums that the run's clients gave (sha256 cdcdcdcdcdcd...)" in card
+
+
 def test_a_searched_and_untrained_network_and_its_exports_are_said() -> None:
     exports = {
         "model.onnx": {"kind": "onnx", "input": "uint8", "opset": 17, "largest_difference": 3e-6},

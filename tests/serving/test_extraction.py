@@ -8,7 +8,7 @@ import torch
 
 import fedfeast
 from fedfeast.errors import InvalidInput
-from fedfeast.evaluation import measure_totals
+from fedfeast.evaluation import Evaluator, measure_totals
 from fedfeast.planning.outline import outline
 from fedfeast.recipes import load_recipe
 from fedfeast.serving.choice import Limits
@@ -30,6 +30,7 @@ def test_a_cached_network_has_the_accuracies_of_the_runs_evaluation(extractor: E
     assert facts["test_accuracy"] == extractor.run.curve.points[3].accuracy
     federation = extractor.run.federation
     deployed = federation.method.deploy(extractor.run.best().flat, point)
+    assert isinstance(federation.validation, Evaluator)
     assert facts["validation_accuracy"] == federation.validation.figures(deployed)["accuracy"]
     assert facts["accuracy_from"] == {"test": RECORDED, "validation": RECORDED}
     assert (facts["macs"], facts["parameters"], facts["cached"]) == (545_920, 48_578, True)

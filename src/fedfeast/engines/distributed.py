@@ -8,7 +8,7 @@ from torch import Tensor
 from fedfeast.data import Preparation
 from fedfeast.data.batches import count_steps
 from fedfeast.engines.ranks import Ranks
-from fedfeast.evaluation import Curve, CurvePoint, Evaluator
+from fedfeast.evaluation import Curve, Validation
 from fedfeast.federation import (
     Accumulator,
     Assignment,
@@ -75,15 +75,14 @@ def share_out(costs: Sequence[float], num_shares: int) -> list[list[int]]:
 
 
 def measure_curve(
-    ranks: Ranks, evaluator: Evaluator, method: Method, flat: Tensor, points: Sequence[OperatingPoint]
+    ranks: Ranks, evaluator: Validation, method: Method, flat: Tensor, points: Sequence[OperatingPoint]
 ) -> Curve:
     """Measure a share of the operating points on every rank; return the whole curve on each."""
     shares = share_out([point.macs for point in points], ranks.size)
     own = evaluator.curve(method, flat, [points[position] for position in shares[ranks.rank]])
-    measured: dict[int, CurvePoint] = {}
     parts = ranks.gather(own)
-    for share, part in zip(shares, parts, strict=True):
-        measured.update(zip(share, part.points, strict=True))
+    measured = {point.name: point for part in parts for point in part.points}
     # A rank without a point does not know what those count for whom no point fits.
     whole = next((part for part in parts if part.points), own)
-    return replace(whole, points=tuple(measured[position] for position in range(len(points))))
+    notes = whole.notes if ranks.size == 1 else {}  # those of a rank are of its points alone
+    return replace(whole, notes=notes, points=tuple(measured[point.name] for point in points if point.name in measured))

@@ -1,5 +1,10 @@
 """How good, at every budget."""
 
+from fedfeast.evaluation.by_clients import ClientEvaluator as ClientEvaluator
+from fedfeast.evaluation.by_clients import ClientsValidation as ClientsValidation
+from fedfeast.evaluation.by_clients import EvaluatingClient as EvaluatingClient
+from fedfeast.evaluation.by_clients import Held as Held
+from fedfeast.evaluation.by_clients import Validation as Validation
 from fedfeast.evaluation.curve import ClientWins as ClientWins
 from fedfeast.evaluation.curve import Curve as Curve
 from fedfeast.evaluation.curve import CurvePoint as CurvePoint

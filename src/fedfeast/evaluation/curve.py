@@ -38,6 +38,7 @@ class Curve:
     points: tuple[CurvePoint, ...]
     metric: Metric = ACCURACY
     unserved: float = 0.0  # what a client counts for that no point fits: nothing is right, or a blind guess
+    notes: Mapping[str, Any] = field(default_factory=dict, compare=False, hash=False)  # about the measuring
 
     @classmethod
     def read(cls, rows: Iterable[Mapping[str, Any]], facts: Mapping[str, Any]) -> "Curve":

@@ -1,7 +1,7 @@
 """Operating points measured on examples, as sums that add up over clients."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,15 +45,18 @@ class Measured:
     costs: tuple[Cost, ...]  # least MACs first
     totals: Tensor  # (points, clients, sums) in float64; one client where nobody knows whose the examples are
     clients: tuple[str, ...] = ()  # their names, where they are known
+    # Of each network by name, where clients gave the sums for them; and what is to be said of the evaluation.
+    statistics: Mapping[str, Statistics] = field(default_factory=dict)
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def curve(self) -> Curve:
         """The curve over all examples; a network that nobody measured is no point of it."""
         counted = [place for place in range(len(self.costs)) if bool(self._present(place).any())]
         if not counted:
-            return Curve((), self.metric)
+            return Curve((), self.metric, notes=self.notes)
         unserved = self.task.without_network(self.totals[counted[0]].sum(dim=0))[self.metric.name]
-        return Curve(tuple(map(self._point, counted)), self.metric, unserved)
+        return Curve(tuple(map(self._point, counted)), self.metric, unserved, self.notes)
 
     @property
     def client_values(self) -> NDArray[np.float64]:
@@ -152,8 +155,12 @@ def measure_sets(
     flat: Tensor,
     points: Sequence[OperatingPoint],
     on_point: OnPoint = lambda point: None,
+    known: Mapping[str, Statistics] | None = None,
 ) -> dict[str, Measured]:
-    """Measure every operating point on several sets of examples, each network taken out once."""
+    """Measure every operating point on several sets of examples, each network taken out once.
+
+    Networks whose statistics are known, by name, are not recalibrated.
+    """
     costs, totals = list[Cost](), {name: list[Tensor]() for name in sets}
     for point in points:
         on_point(point)
@@ -163,7 +170,8 @@ def measure_sets(
         for name, evaluator in sets.items():
             shared = id(evaluator.calibration)
             if shared not in recalibrated:
-                recalibrated[shared] = evaluator.recalibrate(deployed)
+                given = None if known is None else known.get(point.name)
+                recalibrated[shared] = evaluator.recalibrate(deployed) if given is None else given
             totals[name].append(evaluator.totals(deployed, recalibrated[shared]))
     return {
         name: Measured(

@@ -1,4 +1,4 @@
-"""The client's side: says who it is when asked, and trains the slice that it is sent."""
+"""The client's side: says who it is when asked, trains the slice that it is sent, and evaluates it where asked to."""
 
 from typing import Any
 
@@ -10,10 +10,11 @@ from flwr.clientapp import ClientApp
 from fedfeast.engines.devices import choose_device
 from fedfeast.engines.eager import ClientSlot, LocalRound, add_up_losses, train_locally
 from fedfeast.errors import InvalidInput
-from fedfeast.federation import privatise
-from fedfeast.flower.messages import MOST_TERMS_BYTES, Order, Unreadable, from_json, to_json
-from fedfeast.flower.node import read_node, require_consent
-from fedfeast.flower.terms import read_terms, space_of
+from fedfeast.federation import Method, privatise
+from fedfeast.flower.evaluation.answering import Evaluation
+from fedfeast.flower.messages import MOST_TERMS_BYTES, EvaluationOrder, Order, Unreadable, from_json, to_json
+from fedfeast.flower.node import Node, read_node, require_consent
+from fedfeast.flower.terms import Terms, read_terms, space_of
 from fedfeast.flower.wire import pack_slice, unpack_assignment, unpack_slice, wire_dtype
 from fedfeast.machine import usable_cores
 from fedfeast.recipes.building import build_method, build_preparation, build_privacy, build_sgd
@@ -25,15 +26,12 @@ def introduce(message: Message, context: Context) -> Message:
     """Answer who this node is: name, budget, examples, classes, version and network, or what is wrong with it."""
     content: dict[str, Any] = {"name": str(context.node_config.get("name", ""))}
     try:
-        terms = read_terms(message.content)
-        node = read_node(terms, context.node_config)
-        with terms.opened(node.settings) as recipe:
-            method, _ = build_method(recipe)
-            require_consent(recipe, method, context.node_config)
+        node, _, method = _prepare(read_terms(message.content), context)
         content |= {
             "name": node.name,
             "budget_macs": node.budget_macs,
             "num_examples": len(node.examples),
+            "kept_back": len(node.kept_back),
             "held_classes": node.held_classes if method.needs_held_classes else [],
             "space": space_of(method),
         }
@@ -54,10 +52,7 @@ def train(message: Message, context: Context) -> Message:
 
 def _train(content: RecordDict, context: Context) -> RecordDict:
     terms, order = read_terms(content), Order.read(from_json(content, "order", MOST_TERMS_BYTES), "order")
-    node = read_node(terms, context.node_config)
-    with terms.opened(node.settings) as recipe:
-        method, _ = build_method(recipe)
-        require_consent(recipe, method, context.node_config)
+    node, recipe, method = _prepare(terms, context)
     torch.set_num_threads(_threads(recipe, context))
     device = choose_device(recipe.engine.device)
     dtype = torch.float64 if recipe.engine.precision == "float64" else torch.float32
@@ -87,6 +82,28 @@ def _train(content: RecordDict, context: Context) -> RecordDict:
     return RecordDict({"report": to_json(report), "weights": pack_slice(slices, returned, wire)})
 
 
+def evaluate(message: Message, context: Context) -> Message:
+    """Answer with sums over the node's own examples for the networks that the server asks about."""
+    try:
+        terms = read_terms(message.content)
+        order = EvaluationOrder.read(from_json(message.content, "order", MOST_TERMS_BYTES), "order")
+        node, recipe, method = _prepare(terms, context)
+        torch.set_num_threads(_threads(recipe, context))
+        records = Evaluation(recipe, method, terms.normalisation, node).answer(order, message.content)
+    except (InvalidInput, Unreadable) as error:
+        records = RecordDict({"report": to_json({"problem": str(error)})})
+    return Message(records, reply_to=message)
+
+
+def _prepare(terms: Terms, context: Context) -> tuple[Node, Recipe, Method]:
+    """Return who the node is, and recipe and method of the terms, unless its own settings forbid them."""
+    node = read_node(terms, context.node_config)
+    with terms.opened(node.settings) as recipe:
+        method, _ = build_method(recipe)
+        require_consent(recipe, method, context.node_config)
+    return node, recipe, method
+
+
 def _arrays(content: RecordDict, name: str) -> ArrayRecord:
     if name not in content.array_records:
         raise Unreadable(f"no record {name!r}")
@@ -103,4 +120,5 @@ def build_client_app() -> ClientApp:
     app = ClientApp()
     app.query()(introduce)
     app.train()(train)
+    app.evaluate()(evaluate)
     return app

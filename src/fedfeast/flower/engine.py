@@ -11,9 +11,12 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from torch import Tensor
 
 from fedfeast.data import count_steps
+from fedfeast.errors import InvalidInput
+from fedfeast.evaluation import ClientsValidation, Validation
 from fedfeast.federation import Aggregator, Assignment, Collected, Engine, LocalSgd, Method, RoundOrder, TooFewAnswers
 from fedfeast.federation.aggregation.privacy import Privacy
 from fedfeast.federation.aggregation.refusals import norm_of
+from fedfeast.flower.evaluation.asking import FleetEvaluator
 from fedfeast.flower.fleet import POLL_SECONDS, Fleet, error_of
 from fedfeast.flower.messages import Report, Unreadable, from_json, one_line, to_json
 from fedfeast.flower.wire import pack_assignment, pack_slice, unpack_slice, wire_dtype
@@ -217,3 +220,16 @@ class FleetClients:
         """Wait for enough clients; return the federation with those that have joined and are there."""
         present = self.fleet.gather(round_index)
         return federation.with_roster(self.fleet.roster, present)
+
+    def validation(self, federation: Federation) -> Validation:
+        """Return the server's own examples, or the clients where the recipe says so."""
+        recipe, method, own = federation.recipe, federation.method, federation.validation
+        if not isinstance(own, ClientsValidation):
+            return own
+        if method.cost_follows_weights:
+            raise InvalidInput(
+                f"method.name = {recipe.method_name!r} decides by its weights what a network costs, and a fleet's "
+                "clients evaluate slices of known cost: set evaluation.by=server."
+            )
+        shared = (own.task, own.scored_by, own.blank.cpu())
+        return FleetEvaluator(*shared, self.fleet, recipe.data.facts, federation.dtype, recipe.evaluation.client_share)

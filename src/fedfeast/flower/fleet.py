@@ -33,6 +33,8 @@ class Fleet:
     terms: Terms
     settings: FleetSection
     roster: Roster = field(init=False)
+    round_index: int = field(init=False, default=0)  # the latest that was gathered for
+    kept_back: dict[str, int] = field(init=False, default_factory=dict)  # client -> examples it evaluates on
     _nodes: dict[int, str] = field(init=False, default_factory=dict)  # node -> name of the client it is
     _refused: dict[int, str] = field(init=False, default_factory=dict)  # node -> reason
     _asked: dict[int, float] = field(init=False, default_factory=dict)  # node -> when
@@ -48,6 +50,7 @@ class Fleet:
 
     def gather(self, round_index: int) -> set[int]:
         """Wait until enough clients are there; return the indices of those that may be sampled."""
+        self.round_index = round_index
         needed = max(self.settings.least_clients, self.settings.least_answers)
         began, said = time.monotonic(), 0.0
         while True:
@@ -64,6 +67,11 @@ class Fleet:
                 said = waited
                 LOG.warning("round %d waits for clients: %d of %d are there", round_index + 1, len(there), needed)
             time.sleep(POLL_SECONDS)
+
+    def present_clients(self) -> list[Client]:
+        """Return the clients that are there now and not at work, by their indices."""
+        present = self._present()
+        return [client for client in self.roster.clients if client.name in present]
 
     def hear(self, pending: PendingMessage, reply: Message) -> None:
         """Take in an answer that no round waits for: an introduction, or a slice that comes too late."""
@@ -96,7 +104,7 @@ class Fleet:
 
     def _present(self) -> set[str]:
         """Return the names of the clients that are there, may train and are not at work."""
-        busy = {pending.node_id for pending in self.transport.waiting("train")}
+        busy = {one.node_id for kind in ("train", "evaluate") for one in self.transport.waiting(kind)}
         trained = {client.name for client in self.roster.clients if self.method.trains(client.budget_macs)}
         return {name for node, name in self._nodes.items() if node not in busy and name in trained}
 
@@ -123,6 +131,7 @@ class Fleet:
             return
         held = tuple(sorted(set(said.held_classes)))
         client = Client(-1, said.name, said.budget_macs, said.num_examples, held)
+        self.kept_back[said.name] = said.kept_back
         self._newcomers[node] = client, registration.key if registration.name else ""
 
     def _require_own_name(self, name: str, registration: Registration) -> None:

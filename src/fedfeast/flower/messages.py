@@ -14,6 +14,7 @@ LONGEST_TEXT = 500  # of what a client says in its own words
 MOST_CLASSES = 100_000
 MOST_EXAMPLES = 10**9
 MOST_STEPS = 10**9
+MOST_POINTS = 10_000  # networks of a method
 MOST_ROLES = 16  # of a client's losses; they become keys of the metrics
 SHOWN = 60  # characters of a bad value
 
@@ -60,6 +61,7 @@ class Introduction(Message):
     held_classes: Annotated[list[Annotated[int, Field(ge=0, lt=MOST_CLASSES)]], Field(max_length=MOST_CLASSES)]
     space: Annotated[str, Field(max_length=64)]
     version: Annotated[str, Field(max_length=64)]
+    kept_back: Annotated[int, Field(ge=0, le=MOST_EXAMPLES)] = 0  # examples for evaluations
 
 
 class Report(Message):
@@ -85,6 +87,30 @@ class Order(Message):
     round_index: Annotated[int, Field(ge=0, le=MOST_STEPS)]
     learning_rate: Annotated[FiniteFloat, Field(gt=0, le=1e6)]
     assignment: dict[str, Any]
+
+
+class EvaluationOrder(Message):
+    """Which sums a client is to make of which networks; their weights and statistics are read beside it."""
+
+    round_index: Annotated[int, Field(ge=0, le=MOST_STEPS)]
+    what: Literal["statistics", "totals"]
+    points: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, max_length=MOST_POINTS)]
+    with_statistics: bool
+
+
+class StatisticsReport(Message):
+    """What a client says of its sums for the served statistics."""
+
+    examples: Annotated[int, Field(ge=0, le=MOST_EXAMPLES)]
+
+
+class TotalsReport(Message):
+    """A client's sums over the examples that it keeps back, by network."""
+
+    examples: Count
+    totals: Annotated[
+        list[Annotated[list[FiniteFloat], Field(max_length=MOST_CLASSES)]], Field(min_length=1, max_length=MOST_POINTS)
+    ]
 
 
 class FactsMessage(Message):

@@ -6,16 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 
 from fedfeast.data import Examples
 from fedfeast.errors import InvalidInput
+from fedfeast.evaluation import ClientEvaluator
 from fedfeast.federation import Method
 from fedfeast.flower.own_data import load_own_data
 from fedfeast.flower.terms import Terms, space_of
 from fedfeast.own_code import trust
+from fedfeast.randomness import named_generator
 from fedfeast.recipes.building import build_method
 from fedfeast.recipes.recipe import Recipe, code_named_by, load_recipe
+from fedfeast.recipes.splitting import keep_back
 from fedfeast.runs.assembly import assemble
 
 KEYS = (
@@ -33,6 +37,7 @@ class Node:
     name: str
     budget_macs: float
     examples: Examples
+    kept_back: Examples  # for evaluations; empty where the server evaluates
     settings: Mapping[str, Any] = field(default_factory=dict)  # that the server's recipe is opened with here
 
     @property
@@ -57,7 +62,10 @@ def read_node(terms: Terms, node_config: Mapping[str, Any]) -> Node:
         raise InvalidInput('it has no data: add data="FOLDER" or data="file.py:function" to --node-config.')
     examples = load_own_data(str(node_config["data"]), terms.facts, terms.class_names)
     name, budget = str(node_config["name"]).strip(), _budget(node_config["budget-macs"])
-    return Node(name, budget, examples, _own_settings(terms))
+    settings = _own_settings(terms)
+    with terms.opened(settings) as recipe:
+        training, kept_back = _keep_back(examples, recipe, name)
+    return Node(name, budget, training, kept_back, settings)
 
 
 def require_consent(recipe: Recipe, method: Method, node_config: Mapping[str, Any]) -> None:
@@ -117,8 +125,22 @@ def _simulated(terms: Terms, node_config: Mapping[str, Any]) -> Node:
         )
     client = federation.clients[index]
     budget = _budget(node_config.get("budget-macs", client.budget_macs))
-    name = str(node_config.get("name", client.name))
-    return Node(name, budget, federation.examples.of_client(index), settings)
+    name, training = str(node_config.get("name", client.name)), federation.examples.of_client(index)
+    kept_back = training.select(torch.empty(0, dtype=torch.int64))
+    if isinstance(federation.validation, ClientEvaluator):
+        mine = (one.kept_back.examples() for one in federation.validation.clients if one.name == client.name)
+        kept_back = next(mine, kept_back)
+    return Node(name, budget, training, kept_back, settings)
+
+
+def _keep_back(examples: Examples, recipe: Recipe, name: str) -> tuple[Examples, Examples]:
+    """Return what a node trains on and what it evaluates on: always the same ones of the same examples."""
+    kept = np.empty(0, dtype=np.int64)
+    if recipe.evaluation.by == "clients":
+        generator = named_generator(recipe.seed, "kept back", name)
+        kept = keep_back(np.zeros(len(examples), dtype=np.int64), recipe.evaluation.client_share, generator)
+    rest = np.delete(np.arange(len(examples)), kept)
+    return examples.select(torch.from_numpy(rest)), examples.select(torch.from_numpy(kept))
 
 
 def _allow_own_code(terms: Terms, node_config: Mapping[str, Any]) -> None:

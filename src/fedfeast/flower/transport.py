@@ -15,7 +15,7 @@ class PendingMessage:
 
     message_id: str
     node_id: int
-    kind: str  # query or train
+    kind: str  # query, train or evaluate
     round_index: int
     expires: float  # by time.monotonic(); no answer is taken afterwards
 

@@ -35,6 +35,7 @@ from fedfeast.recipes.sections import (
 )
 from fedfeast.recipes.suitability import (
     MEMBERS,
+    refuse_noiseless_counts,
     refuse_unsuited_clients,
     refuse_unsuited_network,
     suited_augmentation,
@@ -94,6 +95,12 @@ class Recipe(Section):
         object.__setattr__(self, "augmentation", suited)
         refuse_unsuited_network(self.data, self.network, self.variants)
         refuse_unsuited_clients(self.data, self.population, self.evaluation)
+        return self
+
+    @model_validator(mode="after")
+    def _tell_nothing_without_noise(self) -> Self:
+        """Refuse what would tell more of clients than their privacy allows."""
+        refuse_noiseless_counts(self.evaluation, self.privacy)
         return self
 
     def settings(self) -> dict[str, Any]:

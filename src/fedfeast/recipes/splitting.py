@@ -57,6 +57,8 @@ def pick(dataset: Dataset, places: Places) -> Examples:
     parts: list[Examples] = [
         getattr(dataset, part).select(torch.from_numpy(positions)) for part, positions in places.items()
     ]
+    if not parts:
+        return dataset.train.select(torch.empty(0, dtype=torch.int64))
     if len(parts) == 1:
         return parts[0]
     return Examples(torch.cat([one.inputs for one in parts]), torch.cat([one.labels for one in parts]))
@@ -70,7 +72,7 @@ def split_dataset(recipe: Recipe, dataset: Dataset) -> DataSplit:
     labels = dataset.train.labels.numpy()
     server_labels = None if dataset.server is None else _classes(dataset.server.labels.numpy())
     split = deal_server_examples(recipe, _classes(labels), server_labels)
-    source = "train" if dataset.server is None else "server"
+    source = "train" if dataset.server is None or recipe.evaluation.by == "clients" else "server"
     return DataSplit(
         split.clients,
         OwnedPlaces({source: split.validation}),
@@ -110,10 +112,10 @@ def _hold_back(
     assert clients is not None
     if recipe.evaluation.by == "clients":
         owners = division.of_client[clients.train[pool]]
-        kept = _keep_back(owners, recipe.evaluation.client_share, named_generator(recipe.seed, "kept back"))
+        kept = keep_back(owners, recipe.evaluation.client_share, named_generator(recipe.seed, "kept back"))
         back = OwnedPlaces({"train": pool[kept]}, owners[kept], division.names)
         rest = np.delete(pool, kept)
-        return back, {"train": rest}, rest
+        return back, {"train": _evenly(rest, recipe.data.calibration_examples)}, rest
     if len(division.server):
         places = _places_of(clients, division.server)
         held = np.concatenate([_classes(getattr(dataset, part).labels.numpy()[at]) for part, at in places.items()])
@@ -159,22 +161,31 @@ def _subset(places: Places, chosen: Positions) -> dict[str, Positions]:
     return found
 
 
-def _keep_back(owners: Positions, share: float, generator: np.random.Generator) -> Positions:
-    """Return a share of every client's examples, at least one of two or more, sorted."""
+def keep_back(owners: Positions, share: float, generator: np.random.Generator) -> Positions:
+    """Return a share of every client's examples, at least one of two or more and never all, sorted."""
     shuffled = generator.permutation(len(owners))
     grouped = shuffled[np.argsort(owners[shuffled], kind="stable")]
     sizes = np.bincount(owners)
     firsts = np.cumsum(sizes) - sizes
     rank = np.arange(len(owners)) - firsts[owners[grouped]]
-    wanted = np.where(sizes > 1, np.maximum(1, np.round(share * sizes)), 0)
+    wanted = np.where(sizes > 1, np.clip(np.round(share * sizes), 1, sizes - 1), 0)
     return np.sort(grouped[rank < wanted[owners[grouped]]])
 
 
 def deal_server_examples(recipe: Recipe, classes: Positions, server_classes: Positions | None = None) -> ServerSplit:
-    """Split off the server's examples, given all examples' classes, unless it has its own."""
+    """Split off the server's examples, given all examples' classes, unless it has its own or needs none."""
     section, generator = recipe.data, named_generator(recipe.seed, "server examples")
+    if recipe.evaluation.by == "clients":
+        # Clients keep back of what they hold. Only networks that none of them affords are recalibrated on these here.
+        everything = np.arange(len(classes))
+        return ServerSplit(everything, everything[:0], _evenly(everything, section.calibration_examples))
     numbers = (section.validation_examples, section.calibration_examples)
     return split_server_examples(classes, *numbers, generator, server_classes)
+
+
+def _evenly(positions: Positions, most: int) -> Positions:
+    """Return at most so many of the positions, evenly out of all."""
+    return positions[np.arange(min(most, len(positions))) * len(positions) // min(most, len(positions))]
 
 
 def _classes(labels: NDArray[np.generic]) -> Positions:

@@ -9,6 +9,7 @@ from fedfeast.recipes.sections import (
     EvaluationSection,
     NetworkSection,
     PopulationSection,
+    PrivacySection,
     VariantsSection,
 )
 
@@ -78,3 +79,12 @@ def refuse_unsuited_clients(section: DataSection, population: PopulationSection,
                 f"data.{name} = {getattr(section, name)!r} is for the data's own clients: "
                 "set population.source=data, or leave it out."
             )
+
+
+def refuse_noiseless_counts(evaluation: EvaluationSection, privacy: PrivacySection) -> None:
+    """Refuse evaluation by clients beside privacy: their counts and statistics are told without noise."""
+    if evaluation.by == "clients" and privacy.clip_norm is not None:
+        raise InvalidInput(
+            "evaluation.by = 'clients' tells counts and statistics without noise, and privacy.clip_norm = "
+            f"{privacy.clip_norm:g} asks for privacy: set evaluation.by=server, or privacy.clip_norm=none."
+        )

@@ -20,7 +20,7 @@ from fedfeast.data.tasks import task_named
 from fedfeast.engines import EagerEngine, GraphEngine, Precision
 from fedfeast.engines.devices import choose_device, choose_engine
 from fedfeast.errors import InvalidInput
-from fedfeast.evaluation import ClientIndex, Evaluator
+from fedfeast.evaluation import ClientEvaluator, ClientIndex, EvaluatingClient, Evaluator, Held, Validation
 from fedfeast.federation import (
     Adversary,
     Aggregation,
@@ -36,6 +36,7 @@ from fedfeast.randomness import named_generator
 from fedfeast.recipes.building import build_partition, build_preparation, build_privacy, build_sgd
 from fedfeast.recipes.recipe import Recipe
 from fedfeast.recipes.splitting import DataSplit, NaturalSplit, OwnedPlaces, pick, split_dataset
+from fedfeast.runs.keeping_back import blank_inputs, keep_back_shards
 from fedfeast.runs.roster import Roster, read_roster
 from fedfeast.runs.warm_start import warm_start
 
@@ -52,7 +53,7 @@ class Federation:
     method: Method
     clients: tuple[Client, ...]
     participants: tuple[int, ...]  # the clients that may be sampled
-    validation: Evaluator
+    validation: Validation
     tests: Mapping[str, Evaluator]  # by name, the main one first
     device: torch.device
     natural: NaturalSplit | None = None  # the data's own clients, where they take part
@@ -135,6 +136,10 @@ def assemble(recipe: Recipe) -> Federation:
         owners = None if built.natural is None else built.natural.owners
         partition = build_partition(recipe, built.population, pool.labels.numpy(), owners)
         clients = clients_of(built.population, partition, pool.labels.numpy())
+    kept_back = None
+    if recipe.evaluation.by == "clients" and recipe.population.source != "fleet":
+        partition, kept_back = keep_back_shards(recipe, partition, split.places.validation)
+        clients = clients_of(built.population, partition, pool.labels.numpy())
     calibration = split.calibration.to(device)
     task = task_named(recipe.data.facts.task)
     metric = None if recipe.evaluation.metric is None else task.metric_named(recipe.evaluation.metric)
@@ -143,16 +148,34 @@ def assemble(recipe: Recipe) -> Federation:
         clients = None if owned.owners is None else ClientIndex(owned.names, owned.owners)
         return Evaluator(calibration, examples.to(device), split.normalisation, task, clients, metric)
 
+    examples = ShardedExamples(pool.to(device), partition.shards)
+    validation: Validation = evaluator(split.validation, split.places.validation)
+    if recipe.evaluation.by == "clients":
+        # What the data's own clients keep back was split off the pool; shards that were drawn keep back of the pool.
+        held = examples.pool if split.places.validation.owners is None else split.validation.to(device)
+        evaluating = list[EvaluatingClient]()  # of a fleet's nobody, until it is there
+        if kept_back is not None:
+            evaluating = [
+                EvaluatingClient(
+                    clients[one].name,
+                    clients[one].budget_macs,
+                    Held(examples.pool, torch.from_numpy(partition.shards[one])),
+                    Held(held, torch.from_numpy(kept_back[one])),
+                )
+                for one in built.participants
+            ]
+        blank = blank_inputs(recipe.data.facts, device)
+        validation = ClientEvaluator(task, metric, blank, evaluating, split.normalisation)
     return Federation(
         recipe=recipe,
         population=built.population,
         partition=partition,
-        examples=ShardedExamples(pool.to(device), partition.shards),
+        examples=examples,
         preparation=build_preparation(recipe, split.normalisation, built.method),
         method=built.method,
         clients=clients,
         participants=built.participants,
-        validation=evaluator(split.validation, split.places.validation),
+        validation=validation,
         tests={name: evaluator(split.tests[name], owned) for name, owned in split.places.tests.items()},
         device=device,
         natural=built.natural,

@@ -23,6 +23,7 @@ from fedfeast.recipes.recipe import Recipe, load_recipe
 from fedfeast.runs.checkpoint import CheckpointFolder
 from fedfeast.runs.kept_builder import KeptBuilder
 from fedfeast.runs.kept_data import KeptData
+from fedfeast.runs.kept_statistics import KeptStatistics
 from fedfeast.version import VERSION
 from fedfeast.whole_files import write_bytes, write_json, write_text
 
@@ -47,6 +48,7 @@ class RunFolder:
         self.checkpoints = CheckpointFolder(path / "checkpoints")
         self.kept_data = KeptData(path / "inputs" / "data.json")
         self.kept_builder = KeptBuilder(path / "inputs" / "builder.json")
+        self.kept_statistics = KeptStatistics(path / "statistics.safetensors")
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":

@@ -14,10 +14,12 @@ from fedfeast.data.tasks import Metric, task_named
 from fedfeast.engines.devices import choose_engine, require_device
 from fedfeast.engines.ranks import LostRank, join_ranks
 from fedfeast.errors import InvalidInput
-from fedfeast.evaluation import ClientWins, Curve, count_client_wins, measure_sets
+from fedfeast.evaluation import ClientsValidation, ClientWins, Curve, count_client_wins, measure_sets
+from fedfeast.evaluation.evaluator import OnPoint
 from fedfeast.federation import OperatingPoint, require_accountant, spent_epsilon
 from fedfeast.machine import usable_cores
 from fedfeast.networks.built import Builder
+from fedfeast.networks.normalisation import Statistics
 from fedfeast.own_code import remember
 from fedfeast.planning.outline import outline
 from fedfeast.planning.plan import plan_traffic
@@ -162,16 +164,36 @@ class Run:
         def tell(point: OperatingPoint) -> None:
             observer.on_evaluation(next(done), total)
 
-        measured = measure_sets(federation.tests, federation.method, flat, points, tell)
-        validation = federation.validation.curve(federation.method, flat, points, tell)
+        validation, known = self._measure_validation(best, points, tell)
+        measured = measure_sets(federation.tests, federation.method, flat, points, tell, known)
         observer.on_evaluation(total, total)
         curve = next(iter(measured.values())).curve
-        numbers = {**self._numbers(state, best, curve), "validation_curve": validation.rows()}
+        numbers = {**self._numbers(state, best, curve), "validation_curve": validation}
         if federation.natural is not None:
             numbers["test_sets"] = {name: one.summary() for name, one in measured.items()}
             self.folder.write_client_values(measured)
         self.folder.write_summary(numbers, curve)
         return curve
+
+    def _measure_validation(
+        self, best: Best, points: Sequence[OperatingPoint], tell: OnPoint
+    ) -> tuple[list[dict[str, Any]], Mapping[str, Statistics]]:
+        """Return the validation curve's rows, and the statistics that clients gave, which the run then keeps."""
+        validation, kept = self.federation.validation, self.folder.kept_statistics
+        if isinstance(validation, ClientsValidation) and validation.asks_nobody:
+            # A fleet's run without its fleet: what was measured when it ended still holds for the same weights.
+            rows = self.folder.summary().get("validation_curve", []) if self.folder.has_summary() else []
+            return rows, self.statistics_by_clients(best)
+        measured = validation.measure(self.federation.method, best.flat.to(self.federation.device), points, tell)
+        if isinstance(validation, ClientsValidation):
+            kept.save(best.finished_rounds, measured.statistics)
+        return measured.curve.rows(), self.statistics_by_clients(best)
+
+    def statistics_by_clients(self, best: Best) -> Mapping[str, Statistics]:
+        """Return the served statistics of the best weights that clients gave, by network; none where they did not."""
+        if self.recipe.evaluation.by != "clients":
+            return {}
+        return self.folder.kept_statistics.load(best.finished_rounds, self.federation.device)
 
     def best(self) -> Best:
         """Return the weights of the best validated round."""

@@ -10,7 +10,7 @@ import torch
 from fedfeast.engines.distributed import DistributedEngine, measure_curve
 from fedfeast.engines.ranks import LostRank, Ranks
 from fedfeast.errors import InvalidInput
-from fedfeast.evaluation import served_points
+from fedfeast.evaluation import Curve, Validation, served_points
 from fedfeast.federation import Assignment, Engine, RoundOrder, TooFewAnswers, learning_rate, sample_cohort
 from fedfeast.randomness import named_generator
 from fedfeast.runs.assembly import Federation
@@ -59,6 +59,10 @@ class ClientSource(Protocol):
         """Return the federation with the clients that a round may sample; wait where there are none."""
         ...
 
+    def validation(self, federation: Federation) -> Validation:
+        """Return by what rounds are judged."""
+        ...
+
 
 class SimulatedClients:
     """All clients of the recipe's population, always there, on this machine."""
@@ -70,6 +74,10 @@ class SimulatedClients:
     def available(self, federation: Federation, round_index: int) -> Federation:
         """Return the federation as it is."""
         return federation
+
+    def validation(self, federation: Federation) -> Validation:
+        """Return the federation's own."""
+        return federation.validation
 
 
 def train_rounds(
@@ -119,7 +127,8 @@ class _RoundTrainer:
     """Takes a run from one state to the next."""
 
     def __init__(self, federation: Federation, folder: RunFolder, ranks: Ranks, client_source: ClientSource) -> None:
-        self.federation, self._folder, self._ranks, self._client_source = federation, folder, ranks, client_source
+        self.federation = replace(federation, validation=client_source.validation(federation))
+        self._folder, self._ranks, self._client_source = folder, ranks, client_source
         self._engine, self._policy = client_source.engine(federation), federation.update_policy()
         if ranks.size > 1:
             self._engine = DistributedEngine(self._engine, ranks, federation.preparation)
@@ -163,7 +172,9 @@ class _RoundTrainer:
             row["setup_seconds"] = round(result.setup_seconds, 4)  # of the round's seconds
         best = state.best
         if (round_index + 1) % evaluation.every_rounds == 0 or round_index + 1 == training.rounds:
-            row["validation_score"] = score = self._validate(result.flat)
+            curve = self._validate(result.flat)
+            row["validation_score"] = score = curve.population_score(self.federation.population.budgets_macs)
+            row |= curve.notes
             if best is None or self.federation.validation.better(score, best.score):
                 best = Best(round_index + 1, score, result.flat)
         row["seconds"] = round(time.perf_counter() - started, 4)
@@ -182,9 +193,14 @@ class _RoundTrainer:
         generator = named_generator(seed, "plan", round_index)
         return federation.method.plan_round(state.method_state, state.flat, cohort, round_index, generator)
 
-    def _validate(self, flat: torch.Tensor) -> float:
-        """Return the validation population score, measured at the points that serve somebody."""
+    def _validate(self, flat: torch.Tensor) -> Curve:
+        """Return the validation curve, measured at the points that serve somebody."""
         federation, budgets = self.federation, self.federation.population.budgets_macs
         served = served_points(federation.method.operating_points(), budgets)
         curve = measure_curve(self._ranks, federation.validation, federation.method, flat, served)
-        return curve.population_score(budgets)
+        if not curve.points:
+            raise InvalidInput(
+                "no client could evaluate any network: evaluation.by = 'clients' needs clients with two examples or "
+                "more that afford one; set evaluation.by=server."
+            )
+        return curve

@@ -107,7 +107,10 @@ def _family(network: Mapping[str, Any]) -> str:
 def _statistics(manifest: Mapping[str, Any]) -> str:
     if manifest["network"].get("batch_norms") == 0:
         return "none: no layer needs them"
-    examples, digest = manifest["calibration"]["examples"], manifest["calibration"]["sha256"]
+    calibration = manifest["calibration"]
+    if calibration.get("by") == "clients":
+        return f"from sums that the run's clients gave (sha256 {calibration['sha256'][:12]}...)"
+    examples, digest = calibration["examples"], calibration["sha256"]
     return f"recalibrated on {examples:,} server-held examples (sha256 {digest[:12]}...)"
 
 

@@ -14,9 +14,10 @@ from fedfeast.data import EMBEDDED, Examples, Normalisation
 from fedfeast.data.reading.prepared import is_prepared, read_description
 from fedfeast.data.reading.preparing import data_folder
 from fedfeast.data.tasks import CLASSIFICATION, Metric, Task, task_named
-from fedfeast.evaluation import recalibrate
+from fedfeast.evaluation import Evaluator, recalibrate
 from fedfeast.federation import Deployed, OperatingPoint
 from fedfeast.networks.built import Member
+from fedfeast.networks.normalisation import Statistics
 from fedfeast.planning.outline import outline
 from fedfeast.runs import Run
 from fedfeast.serving.accuracy import measure_figures
@@ -69,7 +70,10 @@ class Extractor:
         """Recalibrate a point; measure its accuracies where the run's evaluation has none, validation if wanted."""
         federation = self.run.federation
         deployed = self._deploy(self._flat, point)
-        statistics = recalibrate(deployed, self.calibration, federation.test.normalisation)
+        by_clients = self._given_statistics.get(point.name)
+        statistics = by_clients
+        if statistics is None:
+            statistics = recalibrate(deployed, self.calibration, federation.test.normalisation)
         table = self._table(point, federation.test.normalisation, len(statistics))
         model = self.family.model(deployed, statistics, table)
         facts = {
@@ -84,7 +88,7 @@ class Extractor:
             "masked": self._masked(point),
             "untrained_share": self._support.untrained_share(point.architecture),
             **self._measured(point, model, validate),
-            "calibration": self._calibration_facts,
+            "calibration": self._calibration_facts if by_clients is None else _given(by_clients),
             **self._names,
             "network": table,
         }
@@ -185,7 +189,7 @@ class Extractor:
                 None if row is None else dict(row["figures"] if "figures" in row else {"accuracy": row["accuracy"]})
             )
             sources[split] = RECORDED if figures is not None else None
-            if figures is None and (split == "test" or validate):
+            if figures is None and (split == "test" or validate) and isinstance(evaluator, Evaluator):
                 figures = measure_figures(model.to(federation.device), evaluator.test, self.task)
                 sources[split] = MEASURED
             measured[split] = figures
@@ -205,6 +209,11 @@ class Extractor:
         if normalisation is not None:
             table |= {"mean": list(normalisation.mean), "deviation": list(normalisation.deviation)}
         return table
+
+    @cached_property
+    def _given_statistics(self) -> Mapping[str, Statistics]:
+        """Those of the clients, by network, where they evaluated."""
+        return self.run.statistics_by_clients(self._best)
 
     @cached_property
     def _flat(self) -> Tensor:
@@ -232,6 +241,11 @@ class Extractor:
         else:
             names = [str(label) for label in range(section.facts.classes)]
         return {"vocabulary" if self.task.name == "next-token" else "class_names": names}
+
+
+def _given(statistics: Statistics) -> dict[str, Any]:
+    """Say that the statistics are the clients' own; the hash is of themselves."""
+    return {"by": "clients", "sha256": _hash(*(part for both in statistics.values() for part in both))}
 
 
 def _plain(architecture: Any) -> Any:
