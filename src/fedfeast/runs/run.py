@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from fedfeast.data.tasks import Metric, task_named
+from fedfeast.data.tasks import Metric
 from fedfeast.engines.devices import choose_engine, require_device
 from fedfeast.engines.ranks import LostRank, join_ranks
 from fedfeast.errors import InvalidInput
@@ -112,8 +112,7 @@ class Run:
     @property
     def metric(self) -> Metric:
         """The metric by which the run's networks are judged."""
-        task, chosen = task_named(self.recipe.data.facts.task), self.recipe.evaluation.metric
-        return task.metric if chosen is None else task.metric_named(chosen)
+        return self.recipe.metric
 
     @property
     def summary(self) -> dict[str, Any]:
