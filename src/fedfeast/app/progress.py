@@ -102,6 +102,10 @@ class StudyProgress(LiveProgress):
         super().__init__(console)
         self.current = ""  # what is said of a study that was stopped
 
+    def judge_by(self, metric: "Metric") -> None:
+        """Show validated scores as what they are."""
+        self._metric = metric
+
     def on_run(self, number: int, total: int, name: str, reused: bool) -> None:
         """Name the run in a line that stays, and clear away the bars of the one before."""
         for task in self._progress.task_ids:

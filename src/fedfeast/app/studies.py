@@ -21,7 +21,9 @@ def study(  # noqa: PLR0913 - an argument an option
         Path | None,
         typer.Option(help="Where its runs lie, reused by other studies; runs beside the folder by default."),
     ] = None,
-    dataset: Annotated[str | None, typer.Option(help="cifar100 (default), cinic10, tinyimagenet or digits.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="One of the study's data sets, by default its first; study list has them.")
+    ] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of every run, to shorten a study.")] = None,
     seeds: Annotated[str, typer.Option(help="One or several seeds, e.g. 0,1,2: mean and spread are reported.")] = "0",
     settings: SettingsOption = None,
@@ -58,6 +60,7 @@ def _run_study(name: str, out: Path | None, options: "StudyOptions", as_json: bo
     stops = stops_explained(ranks, words, where, (Interrupted, KeyboardInterrupt))
     with errors_said_once(ranks), stops:
         plan = plan_by_name(name, out, options)
+        progress.judge_by(plan.base.metric)
         with progress:
             train_study(plan, progress)
         if not ranks.leads:

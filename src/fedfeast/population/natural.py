@@ -1,7 +1,7 @@
 """Clients that are the data's own: who trains, who is held out, and how budgets go with what they hold."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Literal
 
@@ -34,7 +34,7 @@ class ClientDivision:
     held_out: NDArray[np.int64]  # positions among all clients
     server: NDArray[np.int64]
     excluded: NDArray[np.int64]
-    pooled: int  # how many small clients went into pools
+    pooled: int  # how many clients went into pools
 
     def report(self) -> dict[str, int]:
         """Return how many clients do what."""
@@ -45,6 +45,15 @@ class ClientDivision:
             "excluded": len(self.excluded),
             "pooled": self.pooled,
         }
+
+    def as_one(self) -> "ClientDivision":
+        """Return the division whose training clients are a single one, everyone."""
+        trains = self.of_client >= 0
+        name = _unused_name("everyone", self.all_names)
+        of_client = np.where(trains, 0, -1).astype(np.int64)
+        return replace(
+            self, names=(name,), all_names=(*self.all_names, name), of_client=of_client, pooled=int(trains.sum())
+        )
 
 
 def divide_clients(
@@ -75,7 +84,7 @@ def divide_clients(
     of_client[training] = np.arange(len(training))
     for number, members in enumerate(pools):
         of_client[members] = len(training) + number
-    pool_names = tuple(_pool_name(number, names) for number in range(1, len(pools) + 1))
+    pool_names = tuple(_unused_name(f"pool-{number}", names) for number in range(1, len(pools) + 1))
     excluded = np.setdiff1d(small, in_pools)
     training_names = tuple(names[one] for one in training) + pool_names
     all_names = (*names, *pool_names)
@@ -159,8 +168,7 @@ def _pool(small: NDArray[np.int64], num_examples: NDArray[np.int64], least: int)
     return pools
 
 
-def _pool_name(number: int, names: Sequence[str]) -> str:
-    name = f"pool-{number}"
+def _unused_name(name: str, names: Sequence[str]) -> str:
     while name in names:
         name = f"{name}-"
     return name

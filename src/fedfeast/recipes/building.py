@@ -130,6 +130,8 @@ def _zipf_population(section: PopulationSection, seed: int, num_clients: int) ->
 def _natural_population(section: PopulationSection, seed: int, split: NaturalSplit) -> Population:
     """Return the data's training clients with budgets of a file, by name, or drawn and dealt out as wished."""
     names = split.division.names
+    if section.pooled:
+        return Population(np.array([section.greatest_macs]), names)
     if section.file is not None:
         return Population(_budgets_by_name(section.file, split.division), names)
     drawn = _zipf_population(section, seed, len(names)).budgets_macs

@@ -12,6 +12,7 @@ from typing import Any, Self
 from pydantic import Field, SerializeAsAny, ValidationError, model_validator
 
 from fedfeast.data import DatasetFacts
+from fedfeast.data.tasks import Metric, task_named
 from fedfeast.errors import InvalidInput
 from fedfeast.own_code import require_trust, trust
 from fedfeast.recipes.sections import (
@@ -73,6 +74,12 @@ class Recipe(Section):
     def method_name(self) -> str:
         """The method's name, as find_method knows it."""
         return str(self.method.model_dump()["name"])
+
+    @property
+    def metric(self) -> Metric:
+        """The metric by which networks are judged."""
+        task, chosen = task_named(self.data.facts.task), self.evaluation.metric
+        return task.metric if chosen is None else task.metric_named(chosen)
 
     @property
     def own_code(self) -> tuple[str, ...]:

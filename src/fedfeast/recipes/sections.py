@@ -72,18 +72,20 @@ class PopulationSection(Section):
     cap_macs: float = Field(600e6, gt=0)
     gamma: float = Field(1.0, ge=0)
     correlation: float | None = Field(None, ge=-1, le=1)  # of budgets with data, by ranks: the data's clients alone
+    pooled: bool = False  # all training clients of the data as one that has greatest_macs: an upper bound
     below_smallest: Literal["error", "exclude"] = "error"
 
     @model_validator(mode="after")
     def _refuse_idle_settings(self) -> Self:
         """Refuse a setting that the chosen source would silently ignore; a file replaces the whole draw."""
         drawn = ("num_clients", "exponent", "num_ranks", "least_macs", "greatest_macs")
+        natural = ("correlation", "pooled")
         idle = {
-            "zipf": ("file", "correlation"),
-            "paper": ("file", "correlation", *drawn),
-            "file": ("correlation",),
+            "zipf": ("file", *natural),
+            "paper": ("file", *natural, *drawn),
+            "file": natural,
             "data": ("num_clients", "gamma", *(("correlation",) if self.file is not None else ())),
-            "fleet": ("correlation",),
+            "fleet": natural,
         }[self.source]
         for name in idle:
             if getattr(self, name) != type(self).model_fields[name].default:
@@ -91,6 +93,12 @@ class PopulationSection(Section):
                     f"population.{name} = {getattr(self, name)!r} has no effect with "
                     f"population.source = {self.source!r}: leave it out, or choose the source that uses it."
                 )
+        given = next((name for name in ("file", "correlation") if getattr(self, name) is not None), None)
+        if self.pooled and given is not None:
+            raise InvalidInput(
+                f"population.{given} = {getattr(self, given)!r} has no effect with population.pooled = true, "
+                "where everyone is one client with population.greatest_macs: leave one of them out."
+            )
         return self
 
 

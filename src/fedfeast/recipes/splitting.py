@@ -95,13 +95,11 @@ def _split_by_client(recipe: Recipe, dataset: Dataset) -> DataSplit:
         kept = keep_some(division.of_client[clients.train[pool]], labels[pool], section.most_examples, generator)
         pool = pool[kept]
     validation, calibration, pool = _hold_back(recipe, dataset, division, pool)
-    return DataSplit(
-        pool,
-        validation,
-        calibration,
-        _tests(clients, division),
-        NaturalSplit(division, division.of_client[clients.train[pool]]),
-    )
+    tests = _tests(clients, division)
+    # Pooling comes last, so that the examples of every part are those of the same recipe without it.
+    division = division.as_one() if recipe.population.pooled else division
+    natural = NaturalSplit(division, division.of_client[clients.train[pool]])
+    return DataSplit(pool, validation, calibration, tests, natural)
 
 
 def _hold_back(

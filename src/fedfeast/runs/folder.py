@@ -210,6 +210,18 @@ class RunFolder:
         )
         self._write_csv("test_clients.csv", ["test_set", "client", *names], rows)
 
+    def client_values(self) -> dict[str, dict[str, tuple[float, ...]]]:
+        """Return the rows of test_clients.csv: by test set and client every network's value, least MACs first."""
+        path, found = self.path / "test_clients.csv", dict[str, dict[str, tuple[float, ...]]]()
+        try:
+            with path.open(newline="") as file:
+                _, *rows = csv.reader(file)
+            for test_set, client, *values in rows:
+                found.setdefault(test_set, {})[client] = tuple(float(value or "nan") for value in values)
+        except (OSError, ValueError, csv.Error) as error:
+            raise InvalidInput(f"{path} is missing or damaged: run fedfeast evaluate {self.path}.") from error
+        return found
+
     def summary(self) -> dict[str, Any]:
         """Return summary.json."""
         if not self.has_summary():

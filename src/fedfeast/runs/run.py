@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from fedfeast.data.tasks import Metric, task_named
+from fedfeast.data.tasks import Metric
 from fedfeast.engines.devices import choose_engine, require_device
 from fedfeast.engines.ranks import LostRank, join_ranks
 from fedfeast.errors import InvalidInput
@@ -27,6 +27,7 @@ from fedfeast.population.natural import measure_correlation
 from fedfeast.recipes.building import build_privacy, builder_settings
 from fedfeast.recipes.recipe import Recipe, pairs_of, resolve_recipe
 from fedfeast.recipes.splitting import NaturalSplit
+from fedfeast.recipes.suitability import MEMBERS
 from fedfeast.runs.assembly import Federation, assemble
 from fedfeast.runs.checkpoint import Best, TrainingState
 from fedfeast.runs.folder import RunFolder
@@ -116,8 +117,7 @@ class Run:
     @property
     def metric(self) -> Metric:
         """The metric by which the run's networks are judged."""
-        task, chosen = task_named(self.recipe.data.facts.task), self.recipe.evaluation.metric
-        return task.metric if chosen is None else task.metric_named(chosen)
+        return self.recipe.metric
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -256,7 +256,8 @@ def train(
     A network is what ``elastic`` made of a constructor; it stands in for the recipe's own.
     """
     if network is not None:
-        settings = {**dict(pairs_of(settings)), **builder_settings(network)}
+        # The recipe's cache is of its own network's sizes; those of another one are chosen anew.
+        settings = {"variants.cache": MEMBERS, **dict(pairs_of(settings)), **builder_settings(network)}
     return Run.create(recipe, out, settings).train(observer)
 
 

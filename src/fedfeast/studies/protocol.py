@@ -38,15 +38,11 @@ def refuse_disagreement(recipes: Mapping[str, Recipe], varied: Sequence[str]) ->
 
 def describe_protocol(base: Recipe, seeds: Sequence[int]) -> dict[str, str]:
     """Return what all arms share, for people, by name."""
-    training, population, partition = base.training, base.population, base.partition
-    alpha = f"alpha_eff {partition.alpha_eff:g}" if partition.alpha_eff else f"alpha_data {partition.alpha_data:g}"
-    clients = {"paper": "the paper's 100 clients", "file": f"the clients of {population.file}"}.get(
-        population.source, f"{population.num_clients} clients, budgets from Zipf({population.exponent:g})"
-    )
+    training = base.training
     return {
         "data": f"{base.data.name}; {base.data.validation_examples} validation and "
         f"{base.data.calibration_examples} calibration examples with the server",
-        "population": f"{clients}; gamma {population.gamma:g}, cap {format_macs(population.cap_macs)} MACs, {alpha}",
+        "population": _describe_population(base),
         "training": f"{training.rounds} rounds of {training.clients_per_round} clients, {training.local_epochs} local "
         f"{'epoch' if training.local_epochs == 1 else 'epochs'}, batches of {training.batch_size}",
         "optimisation": f"SGD, learning rate {training.learning_rate:g} ({training.schedule}), weight decay "
@@ -54,6 +50,19 @@ def describe_protocol(base: Recipe, seeds: Sequence[int]) -> dict[str, str]:
         "checkpoint": "the best validated one, batch normalisation recalibrated at every operating point",
         "seeds": ", ".join(map(str, seeds)),
     }
+
+
+def _describe_population(base: Recipe) -> str:
+    population, partition = base.population, base.partition
+    drawn = f"budgets from Zipf({population.exponent:g})"
+    if population.source == "data":
+        budgets = drawn if population.file is None else f"budgets of {population.file}"
+        return f"the clients that the data have, {budgets}; some are held out for the test"
+    alpha = f"alpha_eff {partition.alpha_eff:g}" if partition.alpha_eff else f"alpha_data {partition.alpha_data:g}"
+    clients = {"paper": "the paper's 100 clients", "file": f"the clients of {population.file}"}.get(
+        population.source, f"{population.num_clients} clients, {drawn}"
+    )
+    return f"{clients}; gamma {population.gamma:g}, cap {format_macs(population.cap_macs)} MACs, {alpha}"
 
 
 def departures(base: Recipe) -> list[str]:

@@ -11,12 +11,14 @@ from fedfeast.studies.results import Results
 from fedfeast.studies.tables import Table
 
 # The recipes that studies start from, by data set.
-RECIPES = {
+IMAGES = {
     "cifar100": "cifar100-paper",
     "cinic10": "cinic10-paper",
     "tinyimagenet": "tinyimagenet-paper",
     "digits": "digits",
 }
+WITH_CLIENTS = {"audiomnist": "speech", "motionsense": "motion", "shakespeare": "text"}  # of their own
+RECIPES = {**IMAGES, **WITH_CLIENTS}
 
 Resolve = Callable[[Mapping[str, Any]], Recipe]  # the study's recipe with an arm's settings
 
@@ -40,5 +42,5 @@ class Study:
     arms: Callable[[Resolve], Sequence[Arm]]
     conclude: Callable[[Results], Findings]
     varied: tuple[str, ...] = ()  # settings in which arms differ on purpose, beside their method
-    datasets: tuple[str, ...] = tuple(RECIPES)  # the first by default
+    datasets: tuple[str, ...] = tuple(IMAGES)  # the first by default
     trains: bool = True  # False: plans alone answer it

@@ -8,6 +8,7 @@ from fedfeast.studies.catalogue.baselines import CURVES, DENSITY, EQUAL_COMPUTE,
 from fedfeast.studies.catalogue.costs import COMMUNICATION, FOOTPRINT
 from fedfeast.studies.catalogue.digits import DIGITS
 from fedfeast.studies.catalogue.extraction import EXTRACTION
+from fedfeast.studies.catalogue.natural import NATURAL
 from fedfeast.studies.catalogue.rules import FEDERATED_NAS, TRAINING_RULES
 from fedfeast.studies.catalogue.sensitivity import DIRICHLET_SENSITIVITY, ZIPF_SENSITIVITY
 from fedfeast.studies.study import Study
@@ -28,6 +29,7 @@ STUDIES = {
         ZIPF_SENSITIVITY,
         DIRICHLET_SENSITIVITY,
         DIGITS,
+        NATURAL,
     )
 }
 

@@ -1,0 +1,34 @@
+"""The examples as their readers run them."""
+
+from pathlib import Path
+
+import pytest
+from processes import run_script
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+MOST_LINES = 80
+# What each of them prints in its default form, beside figures.
+SAYS = {
+    "own_network": ("small_cnn nests: 6 members", "the watch's network", "gives 10 logits"),
+    "own_data": ("13 houses train, 5 are held out", "root mean squared error", "r2"),
+    "speech": ("held-out clients:", "known clients:", "MACs"),
+    "adapters": ("rank=1:", "rank=8:", "numbers sent of"),
+}
+
+
+def test_every_example_is_known_here_and_short() -> None:
+    files = {file.stem: len(file.read_text().splitlines()) for file in EXAMPLES.glob("*.py")}
+    assert files.keys() == SAYS.keys()
+    assert max(files.values()) < MOST_LINES
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_an_example_runs_and_says_its_result(name: str, tmp_path: Path) -> None:
+    file = EXAMPLES / f"{name}.py"
+    assert f"python examples/{name}.py" in file.read_text().split('"""')[1], "its header says how to run it"
+    said = run_script(file, tmp_path / "log")
+    for words in SAYS[name]:
+        assert words in said
+    if name == "speech":  # its point: better than guessing one of five, on speakers that never trained
+        largest = said.split("known clients")[0].strip().splitlines()[-1]
+        assert float(largest.split("MACs")[1].split()[0]) > 50
