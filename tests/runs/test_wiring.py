@@ -14,7 +14,7 @@ from tiny import TINY
 from torch import Tensor
 
 from fedfeast.data import Augmentation, Examples, Mixing, count_steps, load_dataset
-from fedfeast.data.tasks import task_named
+from fedfeast.data.tasks import Metric
 from fedfeast.evaluation import Curve, CurvePoint, Evaluator
 from fedfeast.federation import Assignment, Client, Deployed, Method, OperatingPoint, State
 from fedfeast.methods import METHODS, Feast, FedAvg
@@ -304,7 +304,8 @@ def test_only_a_better_score_is_best_and_the_test_curve_is_of_the_best_weights(t
 def test_the_best_score_may_be_the_least(tmp_path: Path) -> None:
     run, uses = Run.create("digits", tmp_path / "run", {**SHORT, "training.rounds": 3}), list[str]()
     errors = watched(by_the_server(run.federation), "validation", uses, (3.0, 2.0, 2.5, 2.0))
-    run.federation = replace(run.federation, validation=replace(errors, task=task_named("regression")))
+    less_is_better = Metric("accuracy", more_is_better=False)
+    run.federation = replace(run.federation, validation=replace(errors, scored_by=less_is_better))
     states = train_recorded(run)
     bests = [(state.best.finished_rounds, state.best.score) for state in states if state.best]
     assert bests == [(1, 3.0), (2, 2.0), (2, 2.0)]

@@ -64,14 +64,19 @@ def build_network(recipe: Recipe) -> ElasticNetwork:
 
 
 def builder_settings(builder: Builder) -> dict[str, Any]:
-    """Return the settings that name a builder which the caller's program holds, with its choices and options."""
+    """Return the settings that name a builder which the caller's program holds, and its own members as the cache."""
     function = builder.function
     if function.__module__.startswith(find_builder.__module__):
         name = builder.name
     else:
         name = offer(builder, function.__code__.co_filename, builder.name, "network")
     choices = {choice: list(values) for choice, values in builder.choices.items()}
-    return {"network.builder": name, "network.choices": choices, "network.options": dict(builder.options)}
+    return {
+        "network.builder": name,
+        "network.choices": choices,
+        "network.options": dict(builder.options),
+        "variants.cache": MEMBERS,
+    }
 
 
 def build_cache(recipe: Recipe, network: ElasticNetwork) -> VariantCache:
