@@ -179,14 +179,16 @@ class Run:
         self, best: Best, points: Sequence[OperatingPoint], tell: OnPoint
     ) -> tuple[list[dict[str, Any]], Mapping[str, Statistics]]:
         """Return the validation curve's rows, and the statistics that clients gave, which the run then keeps."""
-        validation, kept = self.federation.validation, self.folder.kept_statistics
-        if isinstance(validation, ClientsValidation) and validation.asks_nobody:
+        validation, method = self.federation.validation, self.federation.method
+        flat = best.flat.to(self.federation.device)
+        if not isinstance(validation, ClientsValidation):
+            return validation.curve(method, flat, points, tell).rows(), {}
+        if validation.asks_nobody:
             # A fleet's run without its fleet: what was measured when it ended still holds for the same weights.
             rows = self.folder.summary().get("validation_curve", []) if self.folder.has_summary() else []
             return rows, self.statistics_by_clients(best)
-        measured = validation.measure(self.federation.method, best.flat.to(self.federation.device), points, tell)
-        if isinstance(validation, ClientsValidation):
-            kept.save(best.finished_rounds, measured.statistics)
+        measured = validation.measure(method, flat, points, tell)
+        self.folder.kept_statistics.save(best.finished_rounds, measured.statistics)
         return measured.curve.rows(), self.statistics_by_clients(best)
 
     def statistics_by_clients(self, best: Best) -> Mapping[str, Statistics]:
