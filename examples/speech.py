@@ -23,7 +23,7 @@ def make_up(folder: Path, speakers: int = 20, digits: int = 5, takes: int = 4) -
         for digit, take in np.ndindex(digits, takes):
             hertz = np.repeat([400 + 180 * digit, 1300 - 150 * digit], 6000) * generator.normal(1, 0.08)
             sound = np.sin(np.cumsum(2 * np.pi * hertz / 48_000)) + 0.2 * generator.normal(size=len(hertz))
-            samples = np.pad(np.round(3000 * sound), (generator.integers(9000), 0)).astype("<i2")
+            samples = np.pad(np.round(3000 * sound), (int(generator.integers(9000)), 0)).astype("<i2")
             with wave.open(str(folder / f"{speaker:02}" / f"{digit}_{speaker:02}_{take}.wav"), "wb") as recording:
                 recording.setparams((1, 2, 48_000, 0, "NONE", ""))
                 recording.writeframes(samples.tobytes())

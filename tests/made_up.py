@@ -1,7 +1,7 @@
 """Small made-up data in the form in which the natural data sets are published: recordings, trials and plays."""
 
 import wave
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +9,14 @@ import numpy as np
 from fedfeast.data.reading.natural.audiomnist import read_audiomnist
 from fedfeast.data.reading.natural.motionsense import ACTIVITIES, CHANNELS, read_motionsense
 from fedfeast.data.reading.natural.shakespeare import read_shakespeare
-from fedfeast.data.reading.prepared import write_prepared
+from fedfeast.data.reading.prepared import Decoded, write_prepared
 from fedfeast.randomness import named_generator
 
-READERS = {"speech": read_audiomnist, "motion": read_motionsense, "text": read_shakespeare}
+READERS: dict[str, Callable[[Path], Decoded]] = {
+    "speech": read_audiomnist,
+    "motion": read_motionsense,
+    "text": read_shakespeare,
+}
 WORDS = ["the", "king", "my", "lord", "shall", "speak", "of", "love", "and", "night", "to", "thee", "or", "die"]
 
 

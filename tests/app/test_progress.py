@@ -53,6 +53,17 @@ def test_a_study_names_its_runs_and_clears_their_bars() -> None:
     ]
 
 
+def test_a_study_shows_scores_as_what_they_are() -> None:
+    stream = io.StringIO()
+    progress = StudyProgress(Console(file=stream, width=120))
+    progress.judge_by(task_named("next-token").metric)
+    with progress:
+        progress.on_run(1, 1, "FEAST, seed 0", reused=False)
+        progress.on_start(0, 3, [])
+        progress.on_round({**ROW, "validation_score": 2.5})
+    assert "validation bits per symbol 2.5" in stream.getvalue()
+
+
 def test_counted_work_shows_how_far_it_is() -> None:
     stream = io.StringIO()
     with CountedProgress(Console(file=stream, force_terminal=True, width=120), "searching", 2) as progress:

@@ -12,7 +12,7 @@ import pytest
 
 import fedfeast
 from fedfeast.errors import InvalidInput
-from fedfeast.own_code import find_own, remember, require_trust, trust, trusting
+from fedfeast.own_code import find_own, offer, remember, require_trust, trust, trusting
 
 NewProcess = Callable[[], None]
 
@@ -58,6 +58,27 @@ def test_what_is_not_there_is_named(source: str, message: str) -> None:
         with pytest.raises(InvalidInput) as caught:
             ask(source, "method.name")
         assert str(caught.value).startswith(message)
+
+
+def test_what_a_program_holds_is_used_as_it_is_and_found_by_its_file_later(
+    tmp_path: Path, new_process: NewProcess
+) -> None:
+    marker = marked(tmp_path / "mine.py", "found = ['of the file']\n")
+    held = ["of the program"]
+    source = offer(held, str(tmp_path / "mine.py"), "found", "network")
+    assert source == f"{tmp_path / 'mine.py'}:found"
+    assert find_own(source, "network.builder") is held
+    require_trust(source, "network.builder", "a run folder")
+    assert not marker.exists(), "the program runs already"
+    remember([source])
+    new_process()
+    assert find_own(source, "network.builder") == ["of the file"]
+    assert marker.exists()
+
+
+def test_what_stands_in_no_file_is_not_offered(new_process: NewProcess) -> None:
+    with pytest.raises(InvalidInput, match=r"network = adhoc stands in no file, so that no later run could find it"):
+        offer(object(), "<stdin>", "adhoc", "network")
 
 
 def test_code_that_nobody_named_is_refused_and_not_run(tmp_path: Path) -> None:

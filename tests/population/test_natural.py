@@ -57,6 +57,16 @@ def test_small_clients_are_pooled_with_their_neighbours() -> None:
     assert (division.pooled, len(division.excluded)) == (3, 0)
 
 
+def test_everyone_who_trains_as_one() -> None:
+    names = (*NAMES[:9], "everyone")
+    rules = ClientRules(("speaker-2",), ("speaker-4",), least_examples=3, small_clients="exclude")
+    apart = divide_clients(names, SIZES, rules, named_generator(0))
+    division = apart.as_one()
+    assert division.names == ("everyone-",), "a client of the data has the name already"
+    assert division.of_client.tolist() == [0, 0, -1, -1, -1, 0, 0, 0, 0, 0]
+    assert division.report() == {"training": 1, "held_out": 1, "server": 1, "excluded": 1, "pooled": 7}
+
+
 def test_small_clients_are_excluded() -> None:
     division = divide_clients(NAMES, SIZES, ClientRules(least_examples=5), named_generator(0))
     assert division.excluded.tolist() == [1, 3, 6]

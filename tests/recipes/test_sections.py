@@ -34,6 +34,19 @@ def test_settings_that_a_source_would_ignore_are_refused() -> None:
     assert PopulationSection(source="file", file="fleet.csv", num_clients=50).file == "fleet.csv"
 
 
+@pytest.mark.parametrize("source", ["zipf", "paper", "file", "fleet"])
+def test_pooling_is_for_the_datas_own_clients(source: str) -> None:
+    with pytest.raises(ValidationError, match=f"pooled = True has no effect with population.source = '{source}'"):
+        PopulationSection.model_validate({"source": source, "pooled": True})
+
+
+@pytest.mark.parametrize("other", [{"file": "fleet.csv"}, {"correlation": 0.5}])
+def test_everyone_as_one_client_has_one_budget(other: dict[str, object]) -> None:
+    assert PopulationSection.model_validate({"source": "data", "pooled": True, "exponent": 0.3}).pooled
+    with pytest.raises(ValidationError, match=r"has no effect with population.pooled = true, .* leave one of them out"):
+        PopulationSection.model_validate({"source": "data", "pooled": True, **other})
+
+
 def test_sections_are_frozen() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         TrainingSection().rounds = 5  # type: ignore[misc]

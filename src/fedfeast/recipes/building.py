@@ -16,7 +16,7 @@ from fedfeast.federation import LocalSgd, Method, Parts, Privacy
 from fedfeast.methods import find_method
 from fedfeast.networks import ElasticNetwork, ElasticResNet, ResNet, SearchSpace
 from fedfeast.networks.built import Builder, BuiltNetwork
-from fedfeast.networks.shipped import find_builder
+from fedfeast.networks.shipped import BUILDERS, find_builder
 from fedfeast.own_code import find_own, offer
 from fedfeast.population import (
     Partition,
@@ -66,8 +66,13 @@ def build_network(recipe: Recipe) -> ElasticNetwork:
 def builder_settings(builder: Builder) -> dict[str, Any]:
     """Return the settings that name a builder which the caller's program holds, and its own members as the cache."""
     function = builder.function
-    if function.__module__.startswith(find_builder.__module__):
+    if builder.name in BUILDERS and BUILDERS[builder.name].function is function:
         name = builder.name
+    elif "<locals>" in function.__qualname__:
+        raise InvalidInput(
+            f"network = {builder.name} is made within a function, so that no later run could find it: "
+            "put it at the top of a file."
+        )
     else:
         name = offer(builder, function.__code__.co_filename, builder.name, "network")
     choices = {choice: list(values) for choice, values in builder.choices.items()}

@@ -1,0 +1,155 @@
+"""Whether a recipe's sections go together with its data: every refusal is one sentence with the fix."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedfeast.data import PrepareOptions, prepare_data
+from fedfeast.errors import InvalidInput
+from fedfeast.randomness import named_generator
+from fedfeast.recipes import load_recipe
+from fedfeast.recipes.suitability import MEMBERS
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Numbers and tokens with and without clients, and images of several labels."""
+    folder, generator = tmp_path_factory.mktemp("data"), named_generator(0)
+    people = np.repeat(["ada", "bob", "cyd"], 4)
+    waves, classes = generator.normal(size=(12, 2, 16)).astype(np.float32), np.arange(12) % 2
+    words = generator.integers(0, 9, (12, 5))
+    images = generator.integers(0, 256, (12, 1, 8, 8), dtype=np.uint8)
+    np.savez(folder / "waves.npz", inputs=waves, labels=classes, person=people)
+    np.savez(folder / "words.npz", inputs=words, labels=words, person=people)
+    np.savez(folder / "tags.npz", inputs=images, labels=generator.integers(0, 2, (12, 3)))
+    prepare_data("waves", folder / "waves.npz", folder, PrepareOptions(clients="person"))
+    prepare_data("alone", folder / "waves.npz", folder, PrepareOptions(labels="labels"))
+    prepare_data("words", folder / "words.npz", folder, PrepareOptions(clients="person", task="next-token"))
+    prepare_data("tags", folder / "tags.npz", folder, PrepareOptions(task="multi-label"))
+    return folder
+
+
+def refusal(recipe: str, data: Path, settings: dict[str, Any]) -> str:
+    with pytest.raises(InvalidInput) as caught:
+        load_recipe(recipe, {"data.folder": str(data), **settings})
+    return str(caught.value)
+
+
+WAVES = {"data.name": "waves", "data.held_out_clients": 0.3, "data.server_clients": 0.3}
+WORDS = {**WAVES, "data.name": "words", "network.builder": "nested_transformer", "network.choices": {}}
+TAGS = {"data.name": "tags", "network.builder": "conv1d", "variants.cache": MEMBERS}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "sentence"),
+    [
+        (
+            "motion",
+            {**WAVES, "augmentation.flip": True},
+            "augmentation.flip = True is for images, and waves holds numbers: "
+            "leave it out, or choose time_shift, noise or mask_share.",
+        ),
+        (
+            "motion",
+            {**WAVES, "augmentation.mixing": "alternate"},
+            "augmentation.mixing = 'alternate' is for images, and waves holds numbers: "
+            "leave it out, or choose time_shift, noise or mask_share.",
+        ),
+        (
+            "text",
+            {**WORDS, "augmentation.time_shift": 2},
+            "augmentation.time_shift = 2 is for numbers, and words holds tokens: leave it out, or choose mask_share.",
+        ),
+        (
+            "text",
+            {**WORDS, "augmentation.noise": 0.5},
+            "augmentation.noise = 0.5 is for numbers, and words holds tokens: leave it out, or choose mask_share.",
+        ),
+        (
+            "digits",
+            {**TAGS, "augmentation.mixing": "alternate"},
+            "augmentation.mixing = 'alternate' mixes classes, and the task of tags is multi-label: "
+            "set augmentation.mixing=off.",
+        ),
+        (
+            "motion",
+            {**WAVES, "network.builder": "none"},
+            "waves holds numbers for classification, and the elastic ResNet takes images of classes: "
+            "set network.builder to a network for it, e.g. nested_transformer.",
+        ),
+        (
+            "digits",
+            {"data.name": "tags"},
+            "tags holds images for multi-label, and the elastic ResNet takes images of classes: "
+            "set network.builder to a network for it, e.g. nested_transformer.",
+        ),
+        (
+            "digits",
+            {"network.choices": {"width": [2, 4]}},
+            "network.choices and network.options are a builder's: set network.builder too.",
+        ),
+        (
+            "digits",
+            {"network.options": {"dropout": 0.1}},
+            "network.choices and network.options are a builder's: set network.builder too.",
+        ),
+        (
+            "digits",
+            {"variants.cache": MEMBERS},
+            'variants.cache = "members" needs network.builder: name a cache, or set the builder.',
+        ),
+        (
+            "motion",
+            {**WAVES, "evaluation.metric": "bits"},
+            "metric 'bits'",
+        ),
+        (
+            "motion",
+            {**WAVES, "data.name": "alone"},
+            "population.source = 'data', and alone has no clients of its own: "
+            "prepare it with --clients, or choose zipf.",
+        ),
+        (
+            "digits",
+            {"data.held_out_clients": 0.2},
+            "data.held_out_clients = 0.2 is for the data's own clients: set population.source=data, or leave it out.",
+        ),
+        (
+            "digits",
+            {"data.server_clients": ["ada"]},
+            "data.server_clients = ('ada',) is for the data's own clients: "
+            "set population.source=data, or leave it out.",
+        ),
+        (
+            "digits",
+            {"data.least_examples": 3},
+            "data.least_examples = 3 is for the data's own clients: set population.source=data, or leave it out.",
+        ),
+        (
+            "digits",
+            {"data.small_clients": "pool"},
+            "data.small_clients = 'pool' is for the data's own clients: set population.source=data, or leave it out.",
+        ),
+        (
+            "digits",
+            {"data.most_examples": 3},
+            "data.most_examples = 3 is for the data's own clients: set population.source=data, or leave it out.",
+        ),
+    ],
+)
+def test_what_does_not_go_together(recipe: str, settings: dict[str, Any], sentence: str, data: Path) -> None:
+    assert sentence in refusal(recipe, data, settings)
+
+
+def test_what_is_no_image_goes_through_no_image_augmentation(data: Path) -> None:
+    section = load_recipe("motion", {"data.folder": str(data), **WAVES, "augmentation.noise": 0.1}).augmentation
+    assert (section.crop_padding, section.flip, section.randaugment, section.mixing) == (0, False, (0, 0), "off")
+    assert section.noise == 0.1
+
+
+def test_other_figures_of_the_task_may_judge(data: Path) -> None:
+    recipe = load_recipe("text", {"data.folder": str(data), **WORDS, "evaluation.metric": "accuracy"})
+    assert recipe.metric.name == "accuracy"
+    assert load_recipe("text", {"data.folder": str(data), **WORDS}).metric.name == "bits"

@@ -1,0 +1,93 @@
+"""A builder that a program holds: trained by train(network=...), and gone on with from the command line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import own_networks
+import processes
+import pytest
+import torch
+from tiny import as_words
+from torch import nn
+
+import fedfeast
+from fedfeast.errors import InvalidInput
+from fedfeast.networks.shipped import BUILDERS, adapt
+from fedfeast.recipes.suitability import MEMBERS
+from fedfeast.runs import Interrupted
+
+SHORT: dict[str, Any] = {
+    "training.rounds": 2,
+    "training.clients_per_round": 2,
+    "evaluation.every_rounds": 1,
+    "checkpoint.every_rounds": 1,
+    "population.least_macs": 4e3,
+    "population.greatest_macs": 50e3,
+    "data.validation_examples": 50,
+    "data.calibration_examples": 20,
+    "engine.threads": 1,
+}
+
+
+class StopAfterOne:
+    """An observer that stops training as Ctrl-C does."""
+
+    def on_start(self, finished_rounds: int, total_rounds: int, damaged: Any) -> None:
+        """Say nothing."""
+
+    def on_round(self, row: dict[str, Any]) -> None:
+        """Stop after the first round."""
+        raise KeyboardInterrupt
+
+    def on_evaluation(self, measured: int, total: int) -> None:
+        """Say nothing."""
+
+
+def test_the_recipes_own_sizes_give_way_to_the_builders(tmp_path: Path) -> None:
+    run = fedfeast.train("digits", tmp_path / "run", SHORT, network=own_networks.cnn)
+    assert run.recipe.variants.cache == MEMBERS
+    assert run.recipe.network.builder == f"{Path(own_networks.__file__).resolve()}:cnn"
+    assert run.recipe.network.choices == {"width": [2, 4], "hidden": [3, 6], "depth": [1, 2]}
+    assert len(run.curve.points) >= 3
+
+
+def test_a_shipped_builder_keeps_its_name_and_its_options(tmp_path: Path) -> None:
+    builder = BUILDERS["nested_transformer"].with_choices(depth=[1, 2], heads=[1, 2], hidden=[4, 8])
+    settings = {**SHORT, "population.least_macs": 1e4, "population.greatest_macs": 1e6, "variants.num_targets": 3}
+    run = fedfeast.train("digits", tmp_path / "run", settings, network=builder.with_options(embedding=8))
+    assert run.recipe.network.builder == "nested_transformer"
+    assert run.recipe.network.options == {"embedding": 8}
+    assert len(run.curve.points) == 3
+
+
+def test_a_builder_that_no_later_process_could_find_is_refused(tmp_path: Path) -> None:
+    program = "from fedfeast import elastic\n@elastic(width=[2, 4])\ndef prompt(width): ..."
+    names: dict[str, Any] = {}
+    exec(compile(program, "<stdin>", "exec"), names)
+    with pytest.raises(InvalidInput, match="network = prompt stands in no file"):
+        fedfeast.train("digits", tmp_path / "run", SHORT, network=names["prompt"])
+    with pytest.raises(InvalidInput, match="network = adapted is made within a function, so that no later run"):
+        fedfeast.train("digits", tmp_path / "run", SHORT, network=adapt(nn.Sequential(nn.Linear(2, 2)), [1, 2]))
+
+
+def test_a_new_process_goes_on_with_the_same_bits(tmp_path: Path) -> None:
+    whole = fedfeast.train("digits", tmp_path / "whole", SHORT, network=own_networks.cnn)
+    with pytest.raises(Interrupted):
+        fedfeast.train("digits", tmp_path / "run", SHORT, StopAfterOne(), network=own_networks.cnn)
+    # The builder was trained with here, so that the run's own recipe is enough.
+    recipe = tmp_path / "run" / "recipe.toml"
+    said = processes.run(["train", str(recipe), "--out", str(tmp_path / "run"), "--json"], tmp_path / "log")
+    assert json.loads(said[said.index("{") :])["finished_rounds"] == 2
+    assert torch.equal(fedfeast.Run.open(tmp_path / "run").best().flat, whole.best().flat)
+
+
+def test_elsewhere_its_run_is_opened_when_the_user_says_so(tmp_path: Path, another_machine: None) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(Path(own_networks.__file__).read_text())
+    setting = as_words({**SHORT, "network.builder": f"{file}:cnn", "variants.cache": MEMBERS})
+    processes.run(["train", "digits", "--out", str(tmp_path / "run"), *setting], tmp_path / "log")
+    with pytest.raises(InvalidInput, match=r"names code to run, network.builder = .* was not trusted on this machine"):
+        fedfeast.Run.open(tmp_path / "run")
+    fedfeast.trust(f"{file}:cnn")
+    assert len(fedfeast.Run.open(tmp_path / "run").curve.points) >= 3
