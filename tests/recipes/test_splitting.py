@@ -156,9 +156,9 @@ def test_clients_keep_a_share_back_where_they_validate(recipe: Any) -> None:
     }
     pool = numbers(dataset, {"train": split.pool})
     assert not pool & numbers(dataset, back)
-    assert numbers(dataset, split.calibration) == pool, (
-        "clients give the sums for recalibration from what they train on"
-    )
+    calibration = numbers(dataset, split.calibration)
+    assert calibration
+    assert calibration <= pool, "recalibration is by what clients train on"
 
 
 def test_a_client_uses_at_most_so_many_examples(recipe: Any) -> None:

@@ -235,3 +235,21 @@ def test_curves_on_several_test_sets(folder: RunFolder) -> None:
     assert (folder.path / "curve.csv").read_text() == "name,macs,parameters,bits,standard_error\n1k,1000,10,3.0,0.1\n"
     folder.write_summary({"finished_rounds": 3}, held_out)
     assert folder.test_sets() == {}
+
+
+def test_values_by_client_are_read_back(folder: RunFolder) -> None:
+    file = folder.path / "test_clients.csv"
+    file.write_text('test_set,client,1k,2k\nheld out,"Hamlet, Prince",0.5,\nheld out,b,0.25,1\nknown,c,1,1\n')
+    values = folder.client_values()
+    assert list(values) == ["held out", "known"]
+    first, missing = values["held out"]["Hamlet, Prince"]
+    assert first == 0.5
+    assert missing != missing, "a client that measured nothing has no number"
+    assert values["held out"]["b"] == (0.25, 1.0)
+    for damage in ("test_set,client,1k\nheld out,b,much\n", "test_set,client,1k\nheld out\n", ""):
+        file.write_text(damage)
+        with pytest.raises(InvalidInput, match=r"test_clients.csv is missing or damaged: run fedfeast evaluate"):
+            folder.client_values()
+    file.unlink()
+    with pytest.raises(InvalidInput, match="is missing or damaged"):
+        folder.client_values()

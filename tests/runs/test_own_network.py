@@ -86,7 +86,9 @@ def test_elsewhere_its_run_is_opened_when_the_user_says_so(tmp_path: Path, anoth
     file = tmp_path / "mine.py"
     file.write_text(Path(own_networks.__file__).read_text())
     setting = as_words({**SHORT, "network.builder": f"{file}:cnn", "variants.cache": MEMBERS})
-    processes.run(["train", "digits", "--out", str(tmp_path / "run"), *setting], tmp_path / "log")
+    words = ["train", "digits", "--out", str(tmp_path / "run"), *setting]
+    process = processes.start(words, tmp_path / "log", {"FEDFEAST_HOME": str(tmp_path / "home")})
+    assert processes.ended(process) == 0, (tmp_path / "log").read_text()
     with pytest.raises(InvalidInput, match=r"names code to run, network.builder = .* was not trusted on this machine"):
         fedfeast.Run.open(tmp_path / "run")
     fedfeast.trust(f"{file}:cnn")
