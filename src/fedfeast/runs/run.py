@@ -27,7 +27,6 @@ from fedfeast.population.natural import measure_correlation
 from fedfeast.recipes.building import build_privacy, builder_settings
 from fedfeast.recipes.recipe import Recipe, pairs_of, resolve_recipe
 from fedfeast.recipes.splitting import NaturalSplit
-from fedfeast.recipes.suitability import MEMBERS
 from fedfeast.runs.assembly import Federation, assemble
 from fedfeast.runs.checkpoint import Best, TrainingState
 from fedfeast.runs.folder import RunFolder
@@ -258,8 +257,7 @@ def train(
     A network is what ``elastic`` made of a constructor; it stands in for the recipe's own.
     """
     if network is not None:
-        # The recipe's cache is of its own network's sizes; those of another one are chosen anew.
-        settings = {"variants.cache": MEMBERS, **dict(pairs_of(settings)), **builder_settings(network)}
+        settings = {**builder_settings(network), **dict(pairs_of(settings))}
     return Run.create(recipe, out, settings).train(observer)
 
 
