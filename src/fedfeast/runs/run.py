@@ -258,7 +258,7 @@ def train(
     A network is what ``elastic`` made of a constructor; it stands in for the recipe's own.
     """
     if network is not None:
-        # The recipe's cache is of its own network's sizes; those of another one are chosen anew.
+        # The recipe's cache is of its own network's sizes; those of another one are chosen anew, unless listed.
         settings = {"variants.cache": MEMBERS, **dict(pairs_of(settings)), **builder_settings(network)}
     return Run.create(recipe, out, settings).train(observer)
 
