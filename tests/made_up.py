@@ -22,8 +22,12 @@ WORDS = ["the", "king", "my", "lord", "shall", "speak", "of", "love", "and", "ni
 
 def prepare(recipe: str, folder: Path) -> str:
     """Write and prepare a recipe's made-up data in a folder; return the data set's name."""
-    write = {"speech": write_recordings, "motion": write_trials, "text": write_plays}[recipe]
-    write(folder / "published" / recipe)
+    writers: dict[str, Callable[[Path], None]] = {
+        "speech": write_recordings,
+        "motion": write_trials,
+        "text": write_plays,
+    }
+    writers[recipe](folder / "published" / recipe)
     decoded = READERS[recipe](folder / "published" / recipe)
     write_prepared(folder / f"made-up-{recipe}", decoded, {"normalisation": None, "source": {}})
     return f"made-up-{recipe}"

@@ -16,6 +16,7 @@ from fedfeast.errors import InvalidInput
 from fedfeast.networks.shipped import BUILDERS, adapt
 from fedfeast.recipes.suitability import MEMBERS
 from fedfeast.runs import Interrupted
+from fedfeast.variants import Variant, VariantCache, write_cache
 
 SHORT: dict[str, Any] = {
     "training.rounds": 2,
@@ -50,6 +51,15 @@ def test_the_recipes_own_sizes_give_way_to_the_builders(tmp_path: Path) -> None:
     assert run.recipe.network.builder == f"{Path(own_networks.__file__).resolve()}:cnn"
     assert run.recipe.network.choices == {"width": [2, 4], "hidden": [3, 6], "depth": [1, 2]}
     assert len(run.curve.points) >= 3
+
+
+def test_a_list_of_the_callers_own_stays(tmp_path: Path) -> None:
+    network = own_networks.built_cnn(classes=10)
+    ends = [Variant.of(network, one) for one in (network.smallest, network.largest)]
+    write_cache(VariantCache.of(ends), network, tmp_path / "mine.csv")
+    settings = {**SHORT, "variants.cache": str(tmp_path / "mine.csv")}
+    run = fedfeast.train("digits", tmp_path / "run", settings, network=own_networks.cnn)
+    assert [point.macs for point in run.curve.points] == [one.macs for one in ends]
 
 
 def test_a_shipped_builder_keeps_its_name_and_its_options(tmp_path: Path) -> None:
