@@ -13,7 +13,7 @@ from torch import nn
 
 import fedfeast
 from fedfeast.errors import InvalidInput
-from fedfeast.networks.shipped import BUILDERS, adapt
+from fedfeast.networks.shipped import BUILDERS
 from fedfeast.recipes.suitability import MEMBERS
 from fedfeast.runs import Interrupted
 from fedfeast.variants import Variant, VariantCache, write_cache
@@ -77,8 +77,13 @@ def test_a_builder_that_no_later_process_could_find_is_refused(tmp_path: Path) -
     exec(compile(program, "<stdin>", "exec"), names)
     with pytest.raises(InvalidInput, match="network = prompt stands in no file"):
         fedfeast.train("digits", tmp_path / "run", SHORT, network=names["prompt"])
-    with pytest.raises(InvalidInput, match="network = adapted is made within a function, so that no later run"):
-        fedfeast.train("digits", tmp_path / "run", SHORT, network=adapt(nn.Sequential(nn.Linear(2, 2)), [1, 2]))
+
+    @fedfeast.elastic(width=[2, 4])
+    def inner(width: int) -> nn.Module:
+        return nn.Linear(width, 2)
+
+    with pytest.raises(InvalidInput, match="network = inner is made within a function, so that no later run"):
+        fedfeast.train("digits", tmp_path / "run", SHORT, network=inner)
 
 
 def test_a_new_process_goes_on_with_the_same_bits(tmp_path: Path) -> None:

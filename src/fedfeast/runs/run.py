@@ -169,7 +169,7 @@ class Run:
         observer.on_evaluation(total, total)
         curve = next(iter(measured.values())).curve
         numbers = {**self._numbers(state, best, curve), "validation_curve": validation}
-        if federation.natural is not None:
+        if any(one.clients for one in measured.values()):
             numbers["test_sets"] = {name: one.summary() for name, one in measured.items()}
             self.folder.write_client_values(measured)
         self.folder.write_summary(numbers, curve)
