@@ -9,8 +9,12 @@ if TYPE_CHECKING:
     from fedfeast.data import list_data as list_data
     from fedfeast.data import prepare_data as prepare_data
     from fedfeast.errors import InvalidInput as InvalidInput
+    from fedfeast.networks.built import Builder as Builder
+    from fedfeast.networks.built import CheckReport as CheckReport
+    from fedfeast.networks.built import Member as Member
     from fedfeast.networks.built import check as check
     from fedfeast.networks.built import elastic as elastic
+    from fedfeast.networks.shipped.adapters import with_adapters as with_adapters
     from fedfeast.own_code import trust as trust
     from fedfeast.planning import plan_recipe, search_recipe
     from fedfeast.presentation.pictures import draw_curves as draw_curves
@@ -39,12 +43,15 @@ if TYPE_CHECKING:
 
 # Resolved on first use, so that `import fedfeast` and `fedfeast --help` load no torch.
 _PUBLIC = {
+    "Builder": ("fedfeast.networks.built", "Builder"),
     "BundleCache": ("fedfeast.serving.bundle_cache", "BundleCache"),
+    "CheckReport": ("fedfeast.networks.built", "CheckReport"),
     "ExportOptions": ("fedfeast.serving.exporting", "ExportOptions"),
     "ImageOptions": ("fedfeast.data", "PrepareOptions"),  # its name while all data were images
     "InvalidInput": ("fedfeast.errors", "InvalidInput"),
     "Ladder": ("fedfeast.serving.ladder", "Ladder"),
     "Limits": ("fedfeast.serving.choice", "Limits"),
+    "Member": ("fedfeast.networks.built", "Member"),
     "PrepareOptions": ("fedfeast.data", "PrepareOptions"),
     "Recipe": ("fedfeast.recipes", "Recipe"),
     "Run": ("fedfeast.runs", "Run"),
@@ -71,6 +78,7 @@ _PUBLIC = {
     "serve": ("fedfeast.server.entry", "serve"),
     "train": ("fedfeast.runs", "train"),
     "trust": ("fedfeast.own_code", "trust"),
+    "with_adapters": ("fedfeast.networks.shipped.adapters", "with_adapters"),
     "verify": ("fedfeast.serving.verification", "verify"),
 }
 __all__ = list(_PUBLIC)

@@ -1,9 +1,21 @@
 """Units, and how they are written for people."""
 
+from collections import Counter
+from collections.abc import Sequence
 
-def format_macs(macs: float) -> str:
+
+def format_macs(macs: float, digits: int = 4) -> str:
     """Return MACs for people, e.g. 24.97M or 412.3k."""
     for unit, scale in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if macs >= scale:
-            return f"{macs / scale:.4g}{unit}"
+            return f"{macs / scale:.{digits}g}{unit}"
     return f"{macs:.0f}"
+
+
+def name_by_macs(macs: Sequence[int]) -> tuple[str, ...]:
+    """Return a name for each of some different costs: as people write them, with more digits where two look alike."""
+    digits = next(
+        digits for digits in range(4, 20) if len({format_macs(one, digits) for one in macs}) == len(set(macs))
+    )
+    alike = Counter(map(format_macs, set(macs)))
+    return tuple(format_macs(one, 4 if alike[format_macs(one)] == 1 else digits) for one in macs)

@@ -46,6 +46,7 @@ def test_next_symbols() -> None:
     assert measured["accuracy"] == pytest.approx(1 / 3)
     assert measured["perplexity"] == pytest.approx(math.exp(nats))
     assert float(TEXT.loss(TEXT_OUTPUTS, TEXT_LABELS)) == pytest.approx(nats)
+    assert float(TEXT.loss(TEXT_OUTPUTS, torch.full_like(TEXT_LABELS, -1))) == 0, "and not what no number is"
     hopeless = TEXT_OUTPUTS + 1e5 * torch.nn.functional.one_hot(torch.tensor([[1, 1], [1, 1]]), 4)
     assert math.isfinite(figures(TEXT, hopeless, TEXT_LABELS)["perplexity"])
 

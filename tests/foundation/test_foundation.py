@@ -5,7 +5,7 @@ import os
 import pytest
 
 from fedfeast.machine import device_name, processor_and_cores, processor_name, usable_cores
-from fedfeast.units import format_macs
+from fedfeast.units import format_macs, name_by_macs
 
 
 @pytest.mark.parametrize(
@@ -14,6 +14,14 @@ from fedfeast.units import format_macs
 )
 def test_macs_for_people(macs: float, text: str) -> None:
     assert format_macs(macs) == text
+
+
+def test_costs_that_look_alike_get_names_that_differ() -> None:
+    costs = [24_967_328, 120_001_024, 120_002_048, 120_004_096, 595_791_168]
+    names = name_by_macs(costs)
+    assert names == ("24.97M", "120.001M", "120.002M", "120.004M", "595.8M")
+    assert name_by_macs([12, 12, 13]) == ("12", "12", "13")
+    assert name_by_macs([]) == ()
 
 
 def test_this_machine_is_described() -> None:

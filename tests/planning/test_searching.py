@@ -1,9 +1,11 @@
 from pathlib import Path
 
+import own_networks
 import pytest
 from own_networks import built_cnn
 
 from fedfeast.errors import InvalidInput
+from fedfeast.networks.built import Member
 from fedfeast.planning.searching import search_members, search_recipe, targets_of
 from fedfeast.recipes import load_recipe
 from fedfeast.variants import read_cache
@@ -51,3 +53,15 @@ def test_a_network_of_one_s_own_is_searched_by_its_members(tmp_path: Path) -> No
     assert (result.found[0].architecture, result.found[-1].architecture) == (network.smallest, network.largest)
     result.write(tmp_path / "mine.csv")
     assert [one.macs for one in read_cache(str(tmp_path / "mine.csv"), network)] == [one.macs for one in said]
+
+
+def fewest_layers(member: Member) -> float:
+    return member.values["width"] - 10 * member.values["depth"]
+
+
+def test_a_score_of_one_s_own_decides_a_search() -> None:
+    builder = f"{Path(own_networks.__file__).resolve()}:cnn"
+    named = {"network.builder": builder, "variants.cache": "members", "variants.score": f"{__file__}:fewest_layers"}
+    result = search_recipe(load_recipe("digits", named))
+    assert [one.architecture.values["depth"] for one in result.found] == [1, 1]
+    assert [one.fitness for one in result.found] == [-8, -6]

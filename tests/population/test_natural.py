@@ -36,11 +36,21 @@ def test_every_client_has_one_part(held_out: float, server: float, least: int, s
     trains = np.flatnonzero(division.of_client >= 0)
     everybody = np.concatenate([trains, division.held_out, division.server, division.excluded])
     assert sorted(everybody.tolist()) == list(range(10))
-    assert len(division.held_out) == round(10 * held_out)
+    assert len(division.held_out) == (max(round(10 * held_out), 1) if held_out else 0)
     sizes = np.bincount(division.of_client[trains], SIZES[trains])
     assert len(sizes) == len(division.names)
     assert sizes.min() >= least
     assert sum(division.report().values()) - division.report()["training"] <= 10
+
+
+def test_a_share_that_is_asked_for_is_somebody() -> None:
+    division = divide_clients(NAMES[:4], SIZES[:4], ClientRules(0.1, 0.1), named_generator(0))
+    assert (len(division.held_out), len(division.server), len(division.names)) == (1, 1, 2)
+
+
+def test_a_name_counts_once() -> None:
+    division = divide_clients(NAMES, SIZES, ClientRules(("speaker-2", "speaker-2")), named_generator(0))
+    assert division.report()["held_out"] == 1
 
 
 def test_clients_are_held_out_by_name() -> None:

@@ -157,8 +157,27 @@ def test_clients_keep_a_share_back_where_they_validate(recipe: Any) -> None:
     pool = numbers(dataset, {"train": split.pool})
     assert not pool & numbers(dataset, back)
     calibration = numbers(dataset, split.calibration)
-    assert calibration
-    assert calibration <= pool, "recalibration is by what clients train on"
+    assert calibration < pool
+    assert len(calibration) == 6
+
+
+def test_who_is_pooled_keeps_back_as_one(recipe: Any) -> None:
+    dataset = made_up()
+    settings = {"evaluation__by": "clients", "data__server_clients": 0.0}
+    apart, pooled = (split_dataset(recipe(**settings, population__pooled=one), dataset) for one in (False, True))
+    assert parts_of(dataset, apart) == parts_of(dataset, pooled)
+    assert pooled.validation.owners is not None
+    assert set(pooled.validation.owners.tolist()) == {0}
+    assert pooled.validation.names == ("everyone",)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_client_gives_the_server_its_last_example(recipe: Any, seed: int) -> None:
+    settings = {"data__validation_examples": 55, "data__calibration_examples": 15, "data__server_clients": 0.0}
+    split = split_dataset(recipe(**settings, data__held_out_clients=["person-2"], seed=seed), made_up())
+    assert split.natural is not None
+    assert split.natural.sizes.min() >= 1
+    assert split.natural.sizes.sum() == sum(SIZES) - SIZES[2] - 70
 
 
 def test_a_client_uses_at_most_so_many_examples(recipe: Any) -> None:

@@ -10,6 +10,7 @@ from fedfeast.data import PrepareOptions, prepare_data
 from fedfeast.errors import InvalidInput
 from fedfeast.randomness import named_generator
 from fedfeast.recipes import load_recipe
+from fedfeast.recipes.recipe import parse_recipe
 from fedfeast.recipes.suitability import MEMBERS
 
 
@@ -153,3 +154,17 @@ def test_other_figures_of_the_task_may_judge(data: Path) -> None:
     recipe = load_recipe("text", {"data.folder": str(data), **WORDS, "evaluation.metric": "accuracy"})
     assert recipe.metric.name == "accuracy"
     assert load_recipe("text", {"data.folder": str(data), **WORDS}).metric.name == "bits"
+
+
+def test_a_score_has_members_to_choose_from(data: Path) -> None:
+    said = refusal("digits", data, {"variants.score": f"{__file__}:refusal"})
+    assert "chooses among a builder's members, and variants.cache = " in said
+
+
+def test_what_has_no_single_classes_is_not_mixed_unless_asked_for(data: Path) -> None:
+    np.savez(data / "levels.npz", inputs=np.zeros((9, 1, 8, 8), np.uint8), labels=np.arange(9.0))
+    prepare_data("levels", data / "levels.npz", data, PrepareOptions(task="regression"), replace=True)
+    settings = {"data.folder": str(data), "data.name": "levels", "network.builder": "conv1d", "variants.cache": MEMBERS}
+    text = 'name = "levels"\n[data]\nname = "levels"\n'
+    section = parse_recipe(text, "levels", settings).augmentation
+    assert (section.mixing, section.flip) == ("off", True)

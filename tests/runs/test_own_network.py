@@ -13,9 +13,10 @@ from torch import nn
 
 import fedfeast
 from fedfeast.errors import InvalidInput
-from fedfeast.networks.shipped import BUILDERS, adapt
+from fedfeast.networks.shipped import BUILDERS
 from fedfeast.recipes.suitability import MEMBERS
 from fedfeast.runs import Interrupted
+from fedfeast.variants import Variant, VariantCache, write_cache
 
 SHORT: dict[str, Any] = {
     "training.rounds": 2,
@@ -52,6 +53,15 @@ def test_the_recipes_own_sizes_give_way_to_the_builders(tmp_path: Path) -> None:
     assert len(run.curve.points) >= 3
 
 
+def test_a_list_of_the_callers_own_stays(tmp_path: Path) -> None:
+    network = own_networks.built_cnn(classes=10)
+    ends = [Variant.of(network, one) for one in (network.smallest, network.largest)]
+    write_cache(VariantCache.of(ends), network, tmp_path / "mine.csv")
+    settings = {**SHORT, "variants.cache": str(tmp_path / "mine.csv")}
+    run = fedfeast.train("digits", tmp_path / "run", settings, network=own_networks.cnn)
+    assert [point.macs for point in run.curve.points] == [one.macs for one in ends]
+
+
 def test_a_shipped_builder_keeps_its_name_and_its_options(tmp_path: Path) -> None:
     builder = BUILDERS["nested_transformer"].with_choices(depth=[1, 2], heads=[1, 2], hidden=[4, 8])
     settings = {**SHORT, "population.least_macs": 1e4, "population.greatest_macs": 1e6, "variants.num_targets": 3}
@@ -67,8 +77,13 @@ def test_a_builder_that_no_later_process_could_find_is_refused(tmp_path: Path) -
     exec(compile(program, "<stdin>", "exec"), names)
     with pytest.raises(InvalidInput, match="network = prompt stands in no file"):
         fedfeast.train("digits", tmp_path / "run", SHORT, network=names["prompt"])
-    with pytest.raises(InvalidInput, match="network = adapted is made within a function, so that no later run"):
-        fedfeast.train("digits", tmp_path / "run", SHORT, network=adapt(nn.Sequential(nn.Linear(2, 2)), [1, 2]))
+
+    @fedfeast.elastic(width=[2, 4])
+    def inner(width: int) -> nn.Module:
+        return nn.Linear(width, 2)
+
+    with pytest.raises(InvalidInput, match="network = inner is made within a function, so that no later run"):
+        fedfeast.train("digits", tmp_path / "run", SHORT, network=inner)
 
 
 def test_a_new_process_goes_on_with_the_same_bits(tmp_path: Path) -> None:

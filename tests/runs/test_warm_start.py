@@ -10,11 +10,12 @@ import torch
 from own_networks import built_cnn
 from safetensors.torch import save_file
 from tiny import TINY
-from torch import Tensor
+from torch import Tensor, nn
 
 import fedfeast
 from fedfeast.errors import InvalidInput
 from fedfeast.networks import ElasticNetwork
+from fedfeast.networks.built import BuiltNetwork, elastic
 from fedfeast.randomness import named_generator
 from fedfeast.recipes import load_recipe
 from fedfeast.runs.assembly import assemble
@@ -69,7 +70,7 @@ def test_a_plain_state_dict_starts_a_network_of_ones_own(form: str, tmp_path: Pa
     state["norm.running_mean"] = torch.zeros(4)  # a module's statistics are measured anew
     (save_file if form == ".safetensors" else torch.save)(state, tmp_path / f"weights{form}")
     flat = network.initial_weights(named_generator(0))
-    warm_start(flat, network.layout, str(tmp_path / f"weights{form}"))
+    warm_start(flat, network, str(tmp_path / f"weights{form}"))
     for name, view in network.layout.views(flat).items():
         assert torch.equal(view, other[name]), name
 
@@ -80,12 +81,45 @@ def test_a_smaller_state_dict_starts_leading_slices(tmp_path: Path, caplog: pyte
     flat = network.initial_weights(named_generator(0))
     before = network.layout.views(flat.clone())
     with caplog.at_level(logging.INFO, "fedfeast"):
-        warm_start(flat, network.layout, str(tmp_path / "part.pt"))
+        warm_start(flat, network, str(tmp_path / "part.pt"))
     after = network.layout.views(flat)
     assert bool((after["stem.weight"][:2] == 1).all())
     assert torch.equal(after["stem.weight"][2:], before["stem.weight"][2:])
     assert torch.equal(after["head.weight"], before["head.weight"])
     assert f"18 of {network.layout.num_parameters} weights come from" in caplog.text
+
+
+@elastic(width=[2, 4], frozen=["body.*"])
+def tied(width: int) -> nn.Module:
+    return Tied(width)
+
+
+class Tied(nn.Module):
+    """A parameter under two names, one that is frozen, and a buffer."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(5, width), nn.Linear(width, 5, bias=False)
+        self.head.weight = self.table.weight
+        self.body = nn.Linear(5, 5)
+        self.register_buffer("places", torch.arange(3.0))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        logits: Tensor = self.body(self.head(self.table(tokens)))
+        return logits
+
+
+def test_a_module_s_own_state_dict_starts_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    network = BuiltNetwork(tied, {}, (3,), torch.int64)
+    torch.save(
+        {**Tied(4).state_dict(), "table.weight": torch.ones(5, 4), "head.weight": torch.ones(5, 4)}, tmp_path / "s.pt"
+    )
+    flat = network.initial_weights(named_generator(0))
+    with caplog.at_level(logging.INFO, "fedfeast"):
+        warm_start(flat, network, str(tmp_path / "s.pt"))
+    assert bool((network.layout.views(flat)["table.weight"] == 1).all())
+    assert f"20 of {network.layout.num_parameters} weights" in caplog.text
+    assert f"3 tensors of {tmp_path / 's.pt'} do not learn and were left out" in caplog.text
 
 
 class Harmful:
@@ -121,7 +155,7 @@ def test_what_cannot_start_a_network_is_refused(tmp_path: Path, monkeypatch: pyt
     }
     for file, words in sentences.items():
         with pytest.raises(InvalidInput) as caught:
-            warm_start(network.initial_weights(named_generator(0)), network.layout, file)
+            warm_start(network.initial_weights(named_generator(0)), network, file)
         assert words in str(caught.value), file
         assert str(caught.value).startswith(f"network.weights = '{file}'")
     assert not Path("harm").exists(), "nothing that is read runs"

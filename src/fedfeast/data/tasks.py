@@ -155,8 +155,9 @@ class NextToken(Task):
     )
 
     def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """Return the cross-entropy over all positions that count."""
-        return F.cross_entropy(outputs.flatten(0, 1), labels.flatten(), ignore_index=NOWHERE)
+        """Return the mean cross-entropy over the positions that count; zero where none does."""
+        nats = F.cross_entropy(outputs.flatten(0, 1), labels.flatten(), ignore_index=NOWHERE, reduction="sum")
+        return nats / (labels != NOWHERE).sum().clamp(min=1)
 
     def soften(self, outputs: Tensor) -> Tensor:
         """Return the probabilities at every position."""

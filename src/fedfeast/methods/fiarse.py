@@ -17,7 +17,7 @@ from fedfeast.methods.one_pass import OnePassMethod
 from fedfeast.methods.tiers import Weighting, weight_of
 from fedfeast.networks import ResNet
 from fedfeast.routing import MaskedPositions
-from fedfeast.units import format_macs
+from fedfeast.units import name_by_macs
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,8 @@ class Fiarse(OnePassMethod):
         """Return the grid: budgets that a masked network keeps below, the last the whole network."""
         whole, parameters = self.network.macs(self.network.whole), self.network.parameters(self.network.whole)
         grid = np.linspace(self.least_share * whole, whole, self.num_points).astype(int).tolist()
-        return tuple(OperatingPoint(format_macs(macs), macs, parameters, self.network.whole) for macs in grid)
+        named = zip(name_by_macs(grid), grid, strict=True)
+        return tuple(OperatingPoint(name, macs, parameters, self.network.whole) for name, macs in named)
 
     def deploy(self, flat: Tensor, point: OperatingPoint) -> Deployed:
         """Take the weights out that a budget of the point's MACs affords; only they count as cost."""

@@ -1,27 +1,23 @@
 """FjORD: ordered dropout, a random affordable width on every mini-batch (Horvath et al., 2021)."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
-import numpy as np
-from torch import Tensor
-
-from fedfeast.data import Batch
-from fedfeast.federation import Assignment, Client, Constants, Parts, Pass, mixed_cross_entropy, soft_cross_entropy
+from fedfeast.federation import Client, Parts
+from fedfeast.methods.nested import OrderedDropout
 from fedfeast.methods.tiers import Tier, TieredMethod, Weighting, narrowed
 from fedfeast.networks import Level, ResNet
 
 
 @dataclass(frozen=True)
-class FjORD(TieredMethod):
-    """Every client trains, mini-batch by mini-batch, one of the widths it affords."""
+class FjORD(OrderedDropout, TieredMethod):
+    """Ordered dropout over the widths that a client affords."""
 
-    paper: ClassVar = "Horvath et al., FjORD: Fair and Accurate Federated Learning under Heterogeneous Targets, 2021"
     network: ResNet
     widths: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8, 1.0)
     weighting: Weighting = "samples"
-    distillation: bool = False  # the client's largest width is trained too, and teaches the drawn one
+    distillation: bool = False
 
     @classmethod
     def build(cls, parts: Parts, **options: Any) -> Self:
@@ -35,27 +31,3 @@ class FjORD(TieredMethod):
     def levels_of(self, client: Client) -> tuple[Level, ...]:
         """Return every width that the client affords."""
         return tuple(tier.trained for tier in self.affordable(client.budget_macs))
-
-    def passes(self, assignment: Assignment, step: int, generator: np.random.Generator) -> list[Pass]:
-        """Return a pass of a width drawn from those the client affords, after the teacher's where there is one."""
-        drawn = assignment.architectures[generator.integers(len(assignment.architectures))]
-        if not self.distillation:
-            return [Pass(drawn, "supervised")]
-        return [Pass(assignment.architectures[-1], "teacher"), Pass(drawn, "student")]
-
-    def expected_passes(self, assignment: Assignment) -> dict[Hashable, float]:
-        """Return an equal share for every affordable width, and one more pass for a teacher."""
-        shares = {level: 1.0 / len(assignment.architectures) for level in assignment.architectures}
-        if self.distillation:
-            shares[assignment.architectures[-1]] += 1.0
-        return shares
-
-    def loss(
-        self, role: str, outputs: tuple[Tensor, ...], batch: Batch, carried: Tensor | None, constants: Constants
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return the supervised loss, or for a student the cross-entropy against its teacher alone."""
-        (logits,) = outputs
-        if role == "student":
-            assert carried is not None, "the teacher's pass comes first"
-            return soft_cross_entropy(logits, carried), carried
-        return mixed_cross_entropy(logits, batch), logits.detach().softmax(dim=1) if role == "teacher" else None

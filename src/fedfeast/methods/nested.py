@@ -8,35 +8,27 @@ import numpy as np
 from torch import Tensor
 
 from fedfeast.data import Batch
-from fedfeast.federation import Assignment, Constants, Parts, Pass, supervised_loss
+from fedfeast.federation import Assignment, Constants, Method, Parts, Pass, supervised_loss
 from fedfeast.methods.served_variants import EnvelopeRouting
 from fedfeast.networks import ElasticNetwork
 from fedfeast.variants import VariantCache
 
 
-@dataclass(frozen=True)
-class Nested(EnvelopeRouting):
-    """Every client trains, mini-batch by mini-batch, one of the cached variants it affords."""
+class OrderedDropout(Method):
+    """A client trains, mini-batch by mini-batch, one of the networks that it affords, drawn at random."""
 
     paper: ClassVar = "Horvath et al., FjORD: Fair and Accurate Federated Learning under Heterogeneous Targets, 2021"
-    network: ElasticNetwork
-    cache: VariantCache
-    distillation: bool = False  # the client's largest variant is trained too, and teaches the drawn one
-
-    @classmethod
-    def build(cls, parts: Parts, **options: Any) -> Self:
-        """Return nested sampling on the elastic network."""
-        return cls(parts.elastic, parts.cache, **options)
+    distillation: bool  # the client's largest network is trained too, and teaches the drawn one
 
     def passes(self, assignment: Assignment, step: int, generator: np.random.Generator) -> list[Pass]:
-        """Return a pass of a variant drawn from those the client affords, after the teacher's where there is one."""
+        """Return a pass of a network drawn from those the client affords, after the teacher's where there is one."""
         drawn = assignment.architectures[generator.integers(len(assignment.architectures))]
         if not self.distillation:
             return [Pass(drawn, "supervised")]
         return [Pass(assignment.architectures[-1], "teacher"), Pass(drawn, "student")]
 
     def expected_passes(self, assignment: Assignment) -> dict[Hashable, float]:
-        """Return an equal share for every affordable variant, and one more pass for a teacher."""
+        """Return an equal share for every affordable network, and one more pass for a teacher."""
         shares = {one: 1.0 / len(assignment.architectures) for one in assignment.architectures}
         if self.distillation:
             shares[assignment.architectures[-1]] += 1.0
@@ -52,3 +44,17 @@ class Nested(EnvelopeRouting):
             return batch.task.distillation_loss(logits, carried), carried
         told = batch.task.soften(logits.detach()) if role == "teacher" else None
         return supervised_loss(logits, batch), told
+
+
+@dataclass(frozen=True)
+class Nested(OrderedDropout, EnvelopeRouting):
+    """Ordered dropout over the cached variants that a client affords."""
+
+    network: ElasticNetwork
+    cache: VariantCache
+    distillation: bool = False
+
+    @classmethod
+    def build(cls, parts: Parts, **options: Any) -> Self:
+        """Return nested sampling on the elastic network."""
+        return cls(parts.elastic, parts.cache, **options)

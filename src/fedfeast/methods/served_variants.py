@@ -9,15 +9,16 @@ from torch import Tensor
 from fedfeast.federation import Assignment, Client, Method, OperatingPoint, State
 from fedfeast.networks import ElasticNetwork
 from fedfeast.routing import LeadingSlices, SliceMap, envelope_of
-from fedfeast.units import format_macs
+from fedfeast.units import name_by_macs
 from fedfeast.variants import Variant, VariantCache
 
 
 def cached_points(variants: Iterable[Variant]) -> tuple[OperatingPoint, ...]:
     """Return one operating point per variant, named by its MACs."""
+    listed = tuple(variants)
     return tuple(
-        OperatingPoint(format_macs(variant.macs), variant.macs, variant.parameters, variant.architecture)
-        for variant in variants
+        OperatingPoint(name, variant.macs, variant.parameters, variant.architecture)
+        for name, variant in zip(name_by_macs([one.macs for one in listed]), listed, strict=True)
     )
 
 

@@ -15,7 +15,7 @@ from fedfeast.federation import Assignment, Client, Constants, OperatingPoint, S
 from fedfeast.methods.one_pass import OnePassMethod
 from fedfeast.networks import Level, ResNet
 from fedfeast.routing import LeadingSlices, SliceMap
-from fedfeast.units import format_macs
+from fedfeast.units import name_by_macs
 
 Weighting = Literal["count", "samples"]  # what an answer weighs: one, or the client's examples
 
@@ -46,14 +46,15 @@ class TieredMethod(OnePassMethod):
     @cached_property
     def points(self) -> tuple[OperatingPoint, ...]:
         """The served levels as operating points."""
-        points = []
-        for tier in self.tiers:
-            macs = self.network.macs(tier.served)
-            points.append(OperatingPoint(format_macs(macs), macs, self.network.parameters(tier.served), tier.served))
-        if len({point.macs for point in points}) < len(points):
-            costs = ", ".join(str(point.macs) for point in points)
-            raise InvalidInput(f"two levels cost the same (their MACs are {costs}): leave one of them out.")
-        return tuple(points)
+        served = [tier.served for tier in self.tiers]
+        costs = [self.network.macs(level) for level in served]
+        if len(set(costs)) < len(costs):
+            listed = ", ".join(map(str, costs))
+            raise InvalidInput(f"two levels cost the same (their MACs are {listed}): leave one of them out.")
+        return tuple(
+            OperatingPoint(name, macs, self.network.parameters(level), level)
+            for name, macs, level in zip(name_by_macs(costs), costs, served, strict=True)
+        )
 
     def operating_points(self) -> tuple[OperatingPoint, ...]:
         """Return every level."""

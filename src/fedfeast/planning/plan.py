@@ -72,9 +72,9 @@ def _expected_examples(built: Outline) -> tuple[np.ndarray, Partition | None]:
 
 
 def _client_labels(recipe: Recipe) -> np.ndarray:
-    """Return the client pool's labels: an official data set's from its class counts, which need no files."""
+    """Return the client pool's labels: an official image set's from its class counts, which need no files."""
     facts = recipe.data.facts
-    if recipe.data.name in OFFICIAL and not OFFICIAL[recipe.data.name].varies:
+    if recipe.data.name in OFFICIAL and not facts.clients:  # the classes of data with clients are not equally many
         labels = np.arange(facts.train_examples) % facts.classes
         server_labels = np.arange(facts.server_examples) % facts.classes if facts.server_examples else None
         return np.asarray(labels[deal_server_examples(recipe, labels, server_labels).clients])

@@ -9,7 +9,7 @@ import numpy as np
 from fedfeast.networks import ElasticNetwork, ElasticResNet
 from fedfeast.networks.built import BuiltNetwork
 from fedfeast.randomness import named_generator
-from fedfeast.recipes.building import build_network
+from fedfeast.recipes.building import build_network, find_score
 from fedfeast.recipes.recipe import Recipe, resolve_recipe
 from fedfeast.variants import Variant, VariantCache, choose_members, write_cache
 from fedfeast.variants.search import Found, dominated, repeated, search_cache
@@ -73,11 +73,13 @@ def search_members(
     targets_macs: Sequence[float] | None,
     on_target: Callable[[Found], None] | None,
 ) -> SearchResult:
-    """Return the members of most parameters within the targets, or within costs of equal ratios where none is given."""
-    generator = named_generator(recipe.seed, "search")
-    cache = choose_members(network, recipe.variants.num_targets, generator, targets_macs=targets_macs)
+    """Return the best member within each target, by the recipe's score or by parameters; without targets as trained."""
+    generator, score = named_generator(recipe.seed, "search"), find_score(recipe)
+    cache = choose_members(network, recipe.variants.num_targets, generator, score, targets_macs)
+    fitness = (float(one.parameters if score is None else score(one.architecture)) for one in cache)
     found = tuple(
-        Found(one.macs, one.architecture, one.macs, one.parameters, float(one.parameters), 0.0, 0.0) for one in cache
+        Found(one.macs, one.architecture, one.macs, one.parameters, fit, 0.0, 0.0)
+        for one, fit in zip(cache, fitness, strict=True)
     )
     if on_target is not None:
         for one in found:

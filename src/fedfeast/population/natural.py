@@ -144,25 +144,28 @@ def _choose(
 ) -> NDArray[np.int64]:
     """Return the named clients, or the first of the shuffled ones up to a share of all."""
     if isinstance(chosen, float | int):
-        return order[: round(chosen * (len(order) if of is None else of))]
+        wanted = chosen * (len(order) if of is None else of)
+        return order[: max(round(wanted), 1) if chosen else 0]  # of few clients, a small share is one of them
     positions = {name: position for position, name in enumerate(names)}
     for name in chosen:
         if name not in positions:
             near = get_close_matches(name, names, n=1)
             hint = f" (did you mean {near[0]!r}?)" if near else ""
             raise InvalidInput(f"{setting} names {name!r}, and the data have no such client{hint}: name one of theirs.")
-    return np.array([positions[name] for name in chosen], dtype=np.int64)
+    return np.array([positions[name] for name in dict.fromkeys(chosen)], dtype=np.int64)
 
 
 def _pool(small: NDArray[np.int64], num_examples: NDArray[np.int64], least: int) -> list[NDArray[np.int64]]:
     """Return groups of neighbouring small clients that have enough together; a rest joins the last group."""
     pools: list[NDArray[np.int64]] = []
     members: list[int] = []
+    held = 0
     for client in small.tolist():
         members.append(client)
-        if num_examples[members].sum() >= least:
+        held += int(num_examples[client])
+        if held >= least:
             pools.append(np.array(members))
-            members = []
+            members, held = [], 0
     if members and pools:
         pools[-1] = np.concatenate((pools[-1], members))
     return pools

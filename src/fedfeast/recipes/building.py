@@ -2,7 +2,7 @@
 
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -34,7 +34,7 @@ from fedfeast.recipes.sections import PopulationSection
 from fedfeast.recipes.splitting import DataSplit, NaturalSplit
 from fedfeast.recipes.suitability import MEMBERS
 from fedfeast.variants import VariantCache, read_cache
-from fedfeast.variants.members import choose_members
+from fedfeast.variants.members import Score, choose_members
 
 
 def build_method(recipe: Recipe) -> tuple[Method, Parts]:
@@ -64,7 +64,7 @@ def build_network(recipe: Recipe) -> ElasticNetwork:
 
 
 def builder_settings(builder: Builder) -> dict[str, Any]:
-    """Return the settings that name a builder which the caller's program holds, and its own members as the cache."""
+    """Return the settings that name a builder which the caller's program holds."""
     function = builder.function
     if builder.name in BUILDERS and BUILDERS[builder.name].function is function:
         name = builder.name
@@ -76,12 +76,7 @@ def builder_settings(builder: Builder) -> dict[str, Any]:
     else:
         name = offer(builder, function.__code__.co_filename, builder.name, "network")
     choices = {choice: list(values) for choice, values in builder.choices.items()}
-    return {
-        "network.builder": name,
-        "network.choices": choices,
-        "network.options": dict(builder.options),
-        "variants.cache": MEMBERS,
-    }
+    return {"network.builder": name, "network.choices": choices, "network.options": dict(builder.options)}
 
 
 def build_cache(recipe: Recipe, network: ElasticNetwork) -> VariantCache:
@@ -90,12 +85,18 @@ def build_cache(recipe: Recipe, network: ElasticNetwork) -> VariantCache:
     if section.cache != MEMBERS:
         return read_cache(section.cache, network)
     assert isinstance(network, BuiltNetwork)
-    score = None
-    if section.score is not None:
-        score = find_own(section.score, "variants.score")
-        if not callable(score):
-            raise InvalidInput(f"variants.score = {section.score!r} names no function there: give one of a member.")
-    return choose_members(network, section.num_targets, named_generator(recipe.seed, "members"), score)
+    return choose_members(network, section.num_targets, named_generator(recipe.seed, "members"), find_score(recipe))
+
+
+def find_score(recipe: Recipe) -> Score | None:
+    """Return the function by which members are chosen, where the recipe names one."""
+    name = recipe.variants.score
+    if name is None:
+        return None
+    score = find_own(name, "variants.score")
+    if not callable(score):
+        raise InvalidInput(f"variants.score = {name!r} names no function there: give one of a member.")
+    return cast(Score, score)
 
 
 def build_resnet(recipe: Recipe) -> ResNet:
@@ -153,7 +154,8 @@ def _natural_population(section: PopulationSection, seed: int, split: NaturalSpl
 def _budgets_by_name(file: str, division: ClientDivision) -> NDArray[np.float64]:
     listed = read_population(Path(file))
     budgets = dict(zip(listed.names, listed.budgets_macs, strict=True))
-    unknown = next((name for name in listed.names if name not in division.all_names), None)
+    known = set(division.all_names)
+    unknown = next((name for name in listed.names if name not in known), None)
     if unknown is not None:
         near = get_close_matches(unknown, division.all_names, n=1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""

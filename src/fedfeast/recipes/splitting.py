@@ -1,7 +1,7 @@
 """Which examples do what: the clients' pool, the server's own, and the test sets, as positions in a data set."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -96,8 +96,11 @@ def _split_by_client(recipe: Recipe, dataset: Dataset) -> DataSplit:
         pool = pool[kept]
     validation, calibration, pool = _hold_back(recipe, dataset, division, pool)
     tests = _tests(clients, division)
-    # Pooling comes last, so that the examples of every part are those of the same recipe without it.
-    division = division.as_one() if recipe.population.pooled else division
+    if recipe.population.pooled:
+        # Pooling comes last, so that the examples of every part are those of the same recipe without it.
+        division = division.as_one()
+        if validation.owners is not None:
+            validation = replace(validation, owners=np.zeros_like(validation.owners), names=division.names)
     natural = NaturalSplit(division, division.of_client[clients.train[pool]])
     return DataSplit(pool, validation, calibration, tests, natural)
 
@@ -120,8 +123,13 @@ def _hold_back(
         split = deal_server_examples(recipe, _classes(labels), held)
         validation, calibration = (_subset(places, chosen) for chosen in (split.validation, split.calibration))
         return OwnedPlaces(validation), calibration, pool
-    split = deal_server_examples(recipe, _classes(labels[pool]), None)
-    return OwnedPlaces({"train": pool[split.validation]}), {"train": pool[split.calibration]}, pool[split.clients]
+    # One example of every client stays: a client that has none could not train.
+    owners = division.of_client[clients.train[pool]]
+    staying = keep_some(owners, labels[pool], 1, named_generator(recipe.seed, "staying examples"))
+    free = np.delete(pool, staying)
+    split = deal_server_examples(recipe, _classes(labels[free]), None)
+    rest = np.sort(np.concatenate((pool[staying], free[split.clients])))
+    return OwnedPlaces({"train": free[split.validation]}), {"train": free[split.calibration]}, rest
 
 
 def _tests(clients: NaturalClients, division: ClientDivision) -> dict[str, OwnedPlaces]:

@@ -18,7 +18,7 @@ NO_IMAGE_AUGMENTATION = {"crop_padding": 0, "flip": False, "randaugment": (0, 0)
 
 
 def suited_augmentation(section: AugmentationSection, facts: DatasetFacts, data: str) -> AugmentationSection:
-    """Return the augmentation, that of images left out where it was not asked for; refuse what does not suit."""
+    """Return the augmentation without what does not suit and was not asked for; refuse what was asked for."""
     if facts.kind != "images":
         for name, nothing in NO_IMAGE_AUGMENTATION.items():
             given = getattr(section, name)
@@ -35,6 +35,8 @@ def suited_augmentation(section: AugmentationSection, facts: DatasetFacts, data:
                     f"augmentation.{name} = {getattr(section, name)} is for numbers, and {data} holds tokens: "
                     "leave it out, or choose mask_share."
                 )
+    if facts.task != "classification" and "mixing" not in section.model_fields_set:
+        section = section.model_copy(update={"mixing": "off"})
     if facts.task != "classification" and section.mixing != "off":
         raise InvalidInput(
             f"augmentation.mixing = {section.mixing!r} mixes classes, and the task of {data} is {facts.task}: "
@@ -46,6 +48,11 @@ def suited_augmentation(section: AugmentationSection, facts: DatasetFacts, data:
 def refuse_unsuited_network(section: DataSection, network: NetworkSection, variants: VariantsSection) -> None:
     """Refuse a network that cannot take the data, and settings of a builder where there is none."""
     facts, data = section.facts, section.name
+    if variants.score is not None and variants.cache != MEMBERS:
+        raise InvalidInput(
+            f"variants.score = {variants.score!r} chooses among a builder's members, and variants.cache = "
+            f"{variants.cache!r} is a list already: leave one of them out."
+        )
     if network.builder is not None:
         return
     if facts.kind != "images" or facts.task != "classification":

@@ -108,7 +108,7 @@ class Federation:
         network = self.method.network
         flat = network.initial_weights(named_generator(self.recipe.seed, "weights"))
         if self.recipe.network.weights is not None:
-            warm_start(flat, network.layout, self.recipe.network.weights)
+            warm_start(flat, network, self.recipe.network.weights)
         return flat.to(self.device, self.dtype)
 
     def client_table(self) -> dict[str, Any]:

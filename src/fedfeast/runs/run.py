@@ -27,6 +27,7 @@ from fedfeast.population.natural import measure_correlation
 from fedfeast.recipes.building import build_privacy, builder_settings
 from fedfeast.recipes.recipe import Recipe, pairs_of, resolve_recipe
 from fedfeast.recipes.splitting import NaturalSplit
+from fedfeast.recipes.suitability import MEMBERS
 from fedfeast.runs.assembly import Federation, assemble
 from fedfeast.runs.checkpoint import Best, TrainingState
 from fedfeast.runs.folder import RunFolder
@@ -168,7 +169,7 @@ class Run:
         observer.on_evaluation(total, total)
         curve = next(iter(measured.values())).curve
         numbers = {**self._numbers(state, best, curve), "validation_curve": validation}
-        if federation.natural is not None:
+        if any(one.clients for one in measured.values()):
             numbers["test_sets"] = {name: one.summary() for name, one in measured.items()}
             self.folder.write_client_values(measured)
         self.folder.write_summary(numbers, curve)
@@ -257,7 +258,8 @@ def train(
     A network is what ``elastic`` made of a constructor; it stands in for the recipe's own.
     """
     if network is not None:
-        settings = {**builder_settings(network), **dict(pairs_of(settings))}
+        # The recipe's cache is of its own network's sizes; those of another one are chosen anew, unless listed.
+        settings = {"variants.cache": MEMBERS, **dict(pairs_of(settings)), **builder_settings(network)}
     return Run.create(recipe, out, settings).train(observer)
 
 

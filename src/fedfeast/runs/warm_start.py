@@ -10,22 +10,27 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from fedfeast.errors import InvalidInput
-from fedfeast.networks import Layout
+from fedfeast.networks import Network
+from fedfeast.networks.built import BuiltNetwork
 from fedfeast.recipes.building import build_method
 from fedfeast.runs.folder import RunFolder
 
 NO_PARAMETERS = (".running_mean", ".running_var", ".num_batches_tracked")  # measured anew for serving
 
 
-def warm_start(flat: Tensor, layout: Layout, source: str) -> None:
+def warm_start(flat: Tensor, network: Network, source: str) -> None:
     """Write the weights of a run folder, a bundle or a state dict over the drawn ones, by name, as leading slices."""
     given = read_weights(Path(source).expanduser())
-    filled = 0
+    filled, left_out, written = 0, 0, set[str]()
+    layout = network.layout
     views = layout.views(flat)
+    # A state dict has shared parameters under all their names, and what does not learn too.
+    in_state = network.learning_names() if isinstance(network, BuiltNetwork) else {}
     for name, tensor in given.items():
-        own = next((own for own in _own_names(name) if own in views), None)
+        own = in_state.get(name) or next((own for own in _own_names(name) if own in views), None)
         if own is None:
-            if name.endswith(NO_PARAMETERS):
+            if name in in_state or name.endswith(NO_PARAMETERS):
+                left_out += 1
                 continue
             known = ", ".join(list(views)[:4])
             raise InvalidInput(
@@ -41,10 +46,15 @@ def warm_start(flat: Tensor, layout: Layout, source: str) -> None:
                 f"{tuple(full.shape)}: a part of a network starts the whole, but not the other way round."
             )
         full[tuple(slice(0, length) for length in tensor.shape)] = tensor.to(full.dtype)
-        filled += tensor.numel()
+        if own not in written:
+            filled += tensor.numel()
+        written.add(own)
     if not filled:
         raise InvalidInput(f"network.weights = {source!r} holds no weights of this network: give another file.")
-    logging.getLogger("fedfeast").info("%d of %d weights come from %s", filled, layout.num_parameters, source)
+    log = logging.getLogger("fedfeast")
+    log.info("%d of %d weights come from %s", filled, layout.num_parameters, source)
+    if left_out:
+        log.info("%d tensors of %s do not learn and were left out", left_out, source)
 
 
 def read_weights(path: Path) -> Mapping[str, Tensor]:

@@ -91,6 +91,27 @@ def test_dropout_is_a_function_of_the_draw() -> None:
     assert torch.equal(outputs(None), built_cnn().forward(weights, inputs, network.largest, by_batch)[0])
 
 
+class Twice(nn.Module):
+    """One dropout at two places."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.scale, self.dropout = nn.Parameter(torch.ones(width)), nn.Dropout(0.5)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        ones = torch.ones_like(inputs) * self.scale.mean()
+        return torch.stack([self.dropout(ones), self.dropout(ones)], dim=1)
+
+
+def test_a_dropout_that_is_used_twice_draws_twice() -> None:
+    network = BuiltNetwork(elastic(width=[2, 4])(lambda width: Twice(width)), {}, (100,))
+    weights = {"scale": torch.ones(4)}
+    skeleton = network.skeleton(network.largest, torch.float32, torch.device("cpu"))
+    first, again = (skeleton(weights, torch.ones(2, 100), ByBatch(torch.tensor(7))) for _ in range(2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first[:, 0], first[:, 1])
+
+
 class Tied(nn.Module):
     """Shared weights, a table that does not learn, a scale without axes, a frozen body, three axes."""
 

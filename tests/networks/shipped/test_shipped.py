@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from fedfeast.errors import InvalidInput
-from fedfeast.networks.built import Builder, BuiltNetwork, Member, check
+from fedfeast.networks.built import Builder, BuiltNetwork, Member, check, elastic
 from fedfeast.networks.normalisation import ByBatch, by_batch
-from fedfeast.networks.shipped import BUILDERS, adapt, find_builder
+from fedfeast.networks.shipped import BUILDERS, find_builder
+from fedfeast.networks.shipped.adapters import with_adapters
 from fedfeast.own_code import trust
 from fedfeast.randomness import named_generator
 
@@ -115,7 +116,7 @@ def test_a_body_of_one_s_own_stays_as_it_is() -> None:
     with torch.no_grad():
         body(torch.randn(20, 5))  # statistics of its own
     body.eval()
-    builder = adapt(body, rank=[1, 2], learns=["3.*"])
+    builder = elastic(rank=[1, 2])(lambda rank: with_adapters(body, rank, learns=["3.*"]))
     network, inputs = BuiltNetwork(builder, {}, (5,)), torch.randn(6, 5)
     assert set(network.layout.shapes) == {"0.down.weight", "0.up.weight", "3.weight", "3.bias"}
     weights = leaves(network, network.largest)
@@ -123,7 +124,7 @@ def test_a_body_of_one_s_own_stays_as_it_is() -> None:
     torch.testing.assert_close(network.forward(weights, inputs, network.largest, by_batch)[0], body(inputs))
     assert all(one.requires_grad and one.device.type == "cpu" for one in body.parameters())
     with pytest.raises(InvalidInput, match=r"no frozen nn\.Linear to adapt"):
-        BuiltNetwork(adapt(nn.Sequential(nn.Conv1d(1, 1, 1))), {}, (1, 5))
+        with_adapters(nn.Sequential(nn.Conv1d(1, 1, 1)), 2)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """A user's own files of examples: arrays in an npz file, or a table as a CSV file."""
 
 import csv
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -80,9 +81,9 @@ def _read_table(path: Path) -> tuple[list[str], list[list[str]]]:
         raise InvalidInput(f"{path} is no CSV file in UTF-8 ({error}): save it as one.") from error
     if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
         raise InvalidInput(f"{path} has one column only ({header[0]}): separate the columns by commas.")
-    doubled = [name for position, name in enumerate(header) if name in header[:position]]
-    if doubled:
-        raise InvalidInput(f"{path} has two columns {doubled[0]!r}: rename one of them.")
+    name, times = Counter(header).most_common(1)[0] if header else ("", 0)
+    if times > 1:
+        raise InvalidInput(f"{path} has two columns {name!r}: rename one of them.")
     if not rows:
         raise InvalidInput(f"{path} has no rows below its header: give a row an example.")
     return header, rows

@@ -116,6 +116,15 @@ class BuiltNetwork:
             view.copy_(held[name].detach())
         return flat
 
+    def learning_names(self) -> dict[str, str | None]:
+        """Return every name of the largest member's state dict with the learning parameter that it is, if it is one."""
+        module = construct_empty(self.builder, self.largest, self.known)
+        first_names = {id(one): name for name, one in module.named_parameters()}
+        shared = {name: first_names[id(one)] for name, one in module.named_parameters(remove_duplicate=False)}
+        learning = _tensors(self, self.largest).learning
+        own = {name: shared.get(name) for name in module.state_dict()}
+        return {name: learns if learns in learning else None for name, learns in own.items()}
+
     def module(self, architecture: Member, weights: Weights) -> nn.Module:
         """Return a plain module of the member as its constructor makes it, with these weights, in float32."""
         # A builder may hand out one module twice, so a copy is filled.

@@ -1,6 +1,7 @@
 """Batch norms and dropout inside a module that leave their work to the pass's layers."""
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -21,6 +22,17 @@ class CurrentPass:
     """The layers of the pass that runs through a module."""
 
     layers: Layers = by_batch
+    uses: Counter[str] = field(default_factory=Counter)  # of every dropout so far
+
+    def begin(self, layers: Layers) -> None:
+        """Start a pass."""
+        self.layers = layers
+        self.uses.clear()
+
+    def use(self, name: str) -> str:
+        """Return what one more use of a dropout is called: a module that is used twice draws twice."""
+        self.uses[name] += 1
+        return name if self.uses[name] == 1 else f"{name}, use {self.uses[name]}"
 
 
 class PassNorm(nn.Module):
@@ -71,11 +83,11 @@ class PassDropout(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Drop a share of (batch, channels, ...)."""
-        layers = self._current.layers
+        layers, name = self._current.layers, self._current.use(self.name)
         if not self.of_channels:
-            return layers.dropout(self.name, features, self.share)
+            return layers.dropout(name, features, self.share)
         ones = features.new_ones((*features.shape[:2], *(1 for _ in features.shape[2:])))
-        return features * layers.dropout(self.name, ones, self.share)
+        return features * layers.dropout(name, ones, self.share)
 
 
 def with_pass_layers(module: nn.Module, current: CurrentPass, frozen: frozenset[str] = frozenset()) -> nn.Module:

@@ -68,7 +68,7 @@ class Skeleton:
             if self._is_training != layers.training:
                 self._is_training = layers.training
                 self.module.train(layers.training)
-            self._current.layers = layers
+            self._current.begin(layers)
             for owned, own_name, name in self._places:
                 lent = weights[name]
                 owned[own_name] = lent.reshape(-1).view(lent.shape) if name in self._repacked else lent

@@ -4,7 +4,6 @@ from difflib import get_close_matches
 
 from fedfeast.errors import InvalidInput
 from fedfeast.networks.built import Builder
-from fedfeast.networks.shipped.adapters import adapt as adapt
 from fedfeast.networks.shipped.adapters import adapters
 from fedfeast.networks.shipped.conv1d import conv1d
 from fedfeast.networks.shipped.nested_transformer import nested_transformer

@@ -16,8 +16,7 @@ from fnmatch import fnmatchcase
 from torch import Tensor, nn
 
 from fedfeast.errors import InvalidInput
-from fedfeast.networks.built import Builder, elastic
-from fedfeast.networks.built.builder import source_hash
+from fedfeast.networks.built import elastic
 from fedfeast.networks.shipped.nested_transformer import nested_transformer
 
 RANKS = (2, 4, 8, 16)
@@ -39,9 +38,7 @@ class Adapted(nn.Module):
         return adapted
 
 
-def with_adapters(
-    body: nn.Module, rank: int, learns: Sequence[str] = ("head.*",), learn_down: bool = True
-) -> nn.Module:
+def with_adapters(body: nn.Module, rank: int, learns: Sequence[str] = ("head.*",)) -> nn.Module:
     """Return a copy of the body with an adapter on every linear layer; it is frozen but for the named parameters."""
     adapted = copy.deepcopy(body)
     for name, parameter in adapted.named_parameters():
@@ -60,15 +57,6 @@ def with_adapters(
     return adapted
 
 
-def adapt(body: nn.Module, rank: Sequence[int] = RANKS, learns: Sequence[str] = ("head.*",)) -> Builder:
-    """Return a builder of adapters on a module of one's own, which stays as it is and is not sent."""
-
-    def adapted(rank: int) -> nn.Module:
-        return with_adapters(body, rank, learns)
-
-    return Builder(adapted, {"rank": tuple(rank)}, sha256=source_hash(adapted))
-
-
 @elastic(rank=RANKS)
 def adapters(  # noqa: PLR0913 - each argument is a choice, a fact of the data or an option
     rank: int,
@@ -83,10 +71,8 @@ def adapters(  # noqa: PLR0913 - each argument is a choice, a fact of the data o
     depth: int = 2,
     heads: int = 4,
     hidden: int = 128,
-    body: nn.Module | None = None,
 ) -> nn.Module:
-    """Adapters on the given body; without one on a transformer as its seed draws it, the same on every machine."""
-    if body is None:
-        facts = {"shape": shape, "channels": channels, "side": side, "length": length, "vocabulary": vocabulary}
-        body = nested_transformer(depth, heads, hidden, classes=classes, embedding=embedding, **facts)
+    """Adapters on a transformer as its seed draws it, the same on every machine; with_adapters takes any other body."""
+    facts = {"shape": shape, "channels": channels, "side": side, "length": length, "vocabulary": vocabulary}
+    body = nested_transformer(depth, heads, hidden, classes=classes, embedding=embedding, **facts)
     return with_adapters(body, rank)
