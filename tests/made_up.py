@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
+from fedfeast.data.reading.decoded import Decoded
 from fedfeast.data.reading.natural.audiomnist import read_audiomnist
 from fedfeast.data.reading.natural.motionsense import ACTIVITIES, CHANNELS, read_motionsense
 from fedfeast.data.reading.natural.shakespeare import read_shakespeare
-from fedfeast.data.reading.prepared import Decoded, write_prepared
+from fedfeast.data.reading.prepared import write_prepared
 from fedfeast.randomness import named_generator
 
 READERS: dict[str, Callable[[Path], Decoded]] = {

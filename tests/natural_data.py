@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedfeast.data.reading.prepared import decoded_arrays, write_prepared
+from fedfeast.data.reading.decoded import decoded_arrays
+from fedfeast.data.reading.prepared import write_prepared
 from fedfeast.randomness import named_generator
 from fedfeast.recipes.recipe import Recipe, parse_recipe
 

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 from result_files import write_result
 
-from fedfeast.data.reading.prepared import Decoded, write_prepared
+from fedfeast.data.reading.decoded import Decoded
+from fedfeast.data.reading.prepared import write_prepared
 from fedfeast.evaluation import Curve, CurvePoint
 from fedfeast.federation import RoundOrder
 from fedfeast.machine import processor_and_cores

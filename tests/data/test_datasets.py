@@ -6,8 +6,9 @@ import pytest
 
 from fedfeast.data.datasets import class_names_of, facts_of, list_data, load_dataset, prepared_names
 from fedfeast.data.reading.catalogue import EMBEDDED, OFFICIAL, OfficialDataset
+from fedfeast.data.reading.decoded import Decoded
 from fedfeast.data.reading.facts import DatasetFacts
-from fedfeast.data.reading.prepared import Decoded, write_prepared
+from fedfeast.data.reading.prepared import write_prepared
 from fedfeast.data.reading.preparing import prepare_data
 from fedfeast.errors import InvalidInput
 

@@ -12,6 +12,7 @@ from natural_data import CLIENTS, natural_recipe
 
 from fedfeast.federation import Engine, Privacy, RoundOrder, spent_epsilon
 from fedfeast.flower import engine as engine_module
+from fedfeast.flower import fleet as fleet_module
 from fedfeast.flower.engine import FleetClients, FleetEngine
 from fedfeast.flower.fleet import Fleet
 from fedfeast.flower.messages import from_json, to_json
@@ -52,7 +53,7 @@ CASES["heterofl with labels"] = ["method.name=heterofl", *LABELS]
 @pytest.fixture(autouse=True)
 def logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(engine_module.LOG, "propagate", True)
-    monkeypatch.setattr(engine_module, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(fleet_module, "POLL_SECONDS", 0.01)
     caplog.set_level(logging.INFO)
 
 

@@ -16,7 +16,8 @@ import torch
 from safetensors.torch import load_file
 
 import fedfeast
-from fedfeast.data.reading.prepared import decoded_arrays, write_prepared
+from fedfeast.data.reading.decoded import decoded_arrays
+from fedfeast.data.reading.prepared import write_prepared
 from fedfeast.errors import InvalidInput
 from fedfeast.server.api import build_app
 from fedfeast.server.collection import Collection

@@ -92,3 +92,12 @@ def test_a_run_over_text_with_two_test_sets(
     ):
         assert part in page
     assert "ccurac" not in page.split("<main>")[1].split("<h3>Recipe")[0]
+
+
+def test_runs_of_different_metrics_have_figures_of_their_own(
+    runs: dict[str, fedfeast.Run], make_up_text_run: Callable[..., fedfeast.Run], tmp_path: Path
+) -> None:
+    copied = copytree(runs["fedavg"].folder.path, tmp_path / "text")
+    text = make_up_text_run("text", trained=RunFolder.open(copied))
+    files = write_report([runs["feast"], text], tmp_path / "report.html")
+    assert {"curve-accuracy.svg", "curve-bits.svg"} <= {file.name for file in files}

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedfeast.data.reading.prepared import Decoded, write_prepared
+from fedfeast.data.reading.decoded import Decoded
+from fedfeast.data.reading.prepared import write_prepared
 
 
 def write_grey(data: Path, level: int, examples: int = 20) -> None:

@@ -4,7 +4,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedfeast.data.reading.prepared import Decoded, write_prepared
+from fedfeast.data.reading.decoded import Decoded
+from fedfeast.data.reading.prepared import write_prepared
 from fedfeast.engines import EagerEngine
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Evaluator

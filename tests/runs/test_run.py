@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import fedfeast
-from fedfeast.data.reading.prepared import Decoded, write_prepared
+from fedfeast.data.reading.decoded import Decoded
+from fedfeast.data.reading.prepared import write_prepared
 from fedfeast.engines.ranks import LostRank
 from fedfeast.errors import InvalidInput
 from fedfeast.presentation.report import write_report

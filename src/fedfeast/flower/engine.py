@@ -1,7 +1,6 @@
 """The fleet as an engine: a round's slices go out to the nodes and come back; answers are taken in as they arrive."""
 
 import logging
-import time
 from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Any
@@ -17,7 +16,7 @@ from fedfeast.federation import Aggregator, Assignment, Collected, Engine, Local
 from fedfeast.federation.aggregation.privacy import Privacy
 from fedfeast.federation.aggregation.refusals import norm_of
 from fedfeast.flower.evaluation.asking import FleetEvaluator
-from fedfeast.flower.fleet import POLL_SECONDS, Fleet, error_of
+from fedfeast.flower.fleet import Fleet, error_of
 from fedfeast.flower.messages import Report, Unreadable, from_json, one_line, to_json
 from fedfeast.flower.wire import pack_assignment, pack_slice, unpack_slice, wire_dtype
 from fedfeast.recipes.building import build_privacy, build_sgd
@@ -146,19 +145,9 @@ class FleetEngine(Engine):
 
     def _receive(self, this: _Round) -> None:
         """Take in answers until all are there or the deadline has passed."""
-        seconds = self._fleet.settings.deadline_seconds
-        deadline = time.monotonic() + seconds
-        while this.under_way and time.monotonic() < deadline:
-            for pending, reply in self._fleet.transport.arrivals():
-                expected = this.under_way.pop(pending.message_id, None)
-                if expected is None:
-                    self._fleet.hear(pending, reply)
-                else:
-                    self._take(expected, reply, this)
-                del reply  # before the next one is pulled
-            if this.under_way:
-                time.sleep(POLL_SECONDS)
+        self._fleet.receive(this.under_way, lambda assignment, reply: self._take(assignment, reply, this))
         for assignment in this.under_way.values():
+            seconds = self._fleet.settings.deadline_seconds
             this.failed[assignment.client.name] = f"no answer within {seconds:g} s"
         for name, reason in this.failed.items():
             LOG.warning("round %d goes on without %s: %s", this.number, name, reason)

@@ -2,9 +2,9 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from flwr.app import Message, RecordDict
 
@@ -21,6 +21,8 @@ QUERY_SECONDS = 30.0  # that a round waits for newcomers to say who they are
 QUERY_LIFE_SECONDS = 300.0  # after which a node is asked again
 POLL_SECONDS = 0.2
 SAY_SECONDS = 10.0  # between two sentences about a wait
+
+Asked = TypeVar("Asked")  # what an answer is expected for
 
 
 @dataclass
@@ -81,6 +83,20 @@ class Fleet:
             name = self._nodes.get(pending.node_id, f"node {pending.node_id}")
             what = f"and is an {error_of(reply)}" if reply.has_error() else "and was dropped"
             LOG.warning("the answer of %s for round %d came too late %s", name, pending.round_index + 1, what)
+
+    def receive(self, under_way: dict[str, Asked], take: Callable[[Asked, Message], None]) -> None:
+        """Hand over each answer to what is under way, by message, until all are there or the deadline has passed."""
+        deadline = time.monotonic() + self.settings.deadline_seconds
+        while under_way and time.monotonic() < deadline:
+            for pending, reply in self.transport.arrivals():
+                asked = under_way.pop(pending.message_id, None)
+                if asked is None:
+                    self.hear(pending, reply)
+                else:
+                    take(asked, reply)
+                del reply  # before the next one is pulled
+            if under_way:
+                time.sleep(POLL_SECONDS)
 
     def _look_round(self, round_index: int) -> None:
         """Forget who has left, ask newcomers who they are, hear what has arrived."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfeast.errors import InvalidInput
-from fedfeast.population.partition import Partition, group_by_client
+from fedfeast.population.partition import Partition, are_classes, group_by_client
 
 Chosen = float | tuple[str, ...]  # a share of the clients, or their names
 
@@ -104,7 +104,7 @@ def keep_some(
 ) -> NDArray[np.int64]:
     """Return positions that leave every client at most so many examples, evenly over its classes, sorted."""
     shuffled = generator.permutation(len(owners))
-    groups = labels if labels.ndim == 1 and labels.dtype.kind in "iu" else np.zeros(len(owners), dtype=np.int64)
+    groups = labels if are_classes(labels) else np.zeros(len(owners), dtype=np.int64)
     by_class = shuffled[np.lexsort((groups[shuffled], owners[shuffled]))]
     rank_in_class = _rank_in_runs(owners[by_class], groups[by_class])
     by_rank = by_class[np.lexsort((rank_in_class, owners[by_class]))]

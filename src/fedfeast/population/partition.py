@@ -141,6 +141,11 @@ def cut_counts(proportions: NDArray[np.float64], num_examples: int) -> NDArray[n
     return counts
 
 
+def are_classes(labels: NDArray[np.generic]) -> bool:
+    """Tell classes from what other tasks have: next tokens, several labels, numbers."""
+    return labels.ndim == 1 and labels.dtype.kind in "iu"
+
+
 def group_by_client(examples: NDArray[np.int64], owners: NDArray[np.int64], num_clients: int) -> Shards:
     """Return the shards in which each example belongs to its owner."""
     sizes = np.bincount(owners, minlength=num_clients)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
     from fedfeast.data.tasks import Metric  # charts are described without torch
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 Spec = dict[str, Any]  # what charts.js takes, in its own words
 Colour = int | str  # a series' number, a name of the stylesheet ("grey"), or "grade:0.5", half-way along an order
 Format = Literal["macs", "percent", "count", "number", "milliseconds"]
-Mark = Literal[
+FilledMark = Literal[
     "dot",
     "square",
     "triangle",
@@ -23,25 +23,11 @@ Mark = Literal[
     "leftward",
     "rightward",
     "hexagon",
-    "diamond",
-    "ring",
-    "none",
 ]
+Mark = Literal[FilledMark, "diamond", "ring", "none"]
 
 # Eleven marks beside ten colours: the first 110 numbers differ in one or the other, the first ten in both.
-FILLED_MARKS: tuple[Mark, ...] = (
-    "dot",
-    "square",
-    "triangle",
-    "wedge",
-    "plus",
-    "star",
-    "cross",
-    "pentagon",
-    "leftward",
-    "rightward",
-    "hexagon",
-)
+FILLED_MARKS: tuple[Mark, ...] = get_args(FilledMark)
 DASHED, DOTTED = (7.0, 4.0), (2.0, 4.0)  # pixels drawn and pixels left out
 HEIGHT = 330  # pixels
 ROOM = 1.12  # beside the outermost values of a logarithmic axis

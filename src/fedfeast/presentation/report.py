@@ -33,7 +33,7 @@ def write_report(runs: Sequence[Run], path: Path | str) -> list[Path]:
         "at every cost, and what each client gets.",
         "notes": _notes(runs, data_sets, metrics),
         "comparison": _comparison(runs) if len(runs) > 1 else [],
-        "shared_figures": [_curves(runs, *of, pictures, len(data_sets) > 1) for of in shared]
+        "shared_figures": [_curves(runs, *of, pictures, (len(data_sets) > 1, len(metrics) > 1)) for of in shared]
         + [
             pictures.add(
                 "Training",
@@ -63,7 +63,10 @@ def _notes(runs: Sequence[Run], data_sets: Sequence[str], metrics: Sequence[Metr
     return notes
 
 
-def _curves(runs: Sequence[Run], data: str, metric: Metric, pictures: Pictures, several: bool) -> dict[str, Any] | None:
+def _curves(
+    runs: Sequence[Run], data: str, metric: Metric, pictures: Pictures, several: tuple[bool, bool]
+) -> dict[str, Any] | None:
+    """Return the figure of all runs of one data set and metric; several of either are told apart by their names."""
     alike = [run for run in runs if (run.recipe.data.name, run.metric) == (data, metric)]
     measured = [run for run in alike if run.folder.has_summary()]
     if not measured:
@@ -77,8 +80,9 @@ def _curves(runs: Sequence[Run], data: str, metric: Metric, pictures: Pictures, 
         f"below, how many clients have which budget.{bands}"
     )
     heading = f"{metric.title[0].upper()}{metric.title[1:]} and cost"
-    heading, name = (f"{heading} on {data}", f"curve-{data}") if several else (heading, "curve")
-    return pictures.add(heading, name, curve_charts(measured), caption)
+    of_data, of_metric = several
+    name = "curve" + (f"-{data}" if of_data else "") + (f"-{metric.name}" if of_metric else "")
+    return pictures.add(f"{heading} on {data}" if of_data else heading, name, curve_charts(measured), caption)
 
 
 def _comparison(runs: Sequence[Run]) -> list[list[str]]:

@@ -28,6 +28,7 @@ from fedfeast.population import (
     zipf_population,
 )
 from fedfeast.population.natural import ClientDivision, assign_budgets, natural_partition
+from fedfeast.population.partition import are_classes
 from fedfeast.randomness import named_generator
 from fedfeast.recipes.recipe import Recipe
 from fedfeast.recipes.sections import PopulationSection
@@ -199,7 +200,7 @@ def build_partition(
     section = recipe.partition
     if owners is not None:
         return natural_partition(owners, population.num_clients)
-    if labels.ndim > 1 or labels.dtype.kind not in "iu":
+    if not are_classes(labels):
         raise InvalidInput(
             f"population.source = {recipe.population.source!r} divides examples by their classes, and those of "
             f"{recipe.data.name} have none: set population.source=data."

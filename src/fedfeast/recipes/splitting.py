@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fedfeast.data import Dataset, Examples, NaturalClients, ServerSplit, split_server_examples
 from fedfeast.errors import InvalidInput
 from fedfeast.population.natural import ClientDivision, ClientRules, divide_clients, keep_some
+from fedfeast.population.partition import are_classes
 from fedfeast.randomness import named_generator
 from fedfeast.recipes.recipe import Recipe
 
@@ -196,5 +197,4 @@ def _evenly(positions: Positions, most: int) -> Positions:
 
 def _classes(labels: NDArray[np.generic]) -> Positions:
     """Return what examples are dealt out evenly by: their classes; all are alike where they have none."""
-    has_classes = labels.ndim == 1 and labels.dtype.kind in "iu"
-    return labels.astype(np.int64) if has_classes else np.zeros(len(labels), dtype=np.int64)
+    return labels.astype(np.int64) if are_classes(labels) else np.zeros(len(labels), dtype=np.int64)

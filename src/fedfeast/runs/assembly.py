@@ -32,6 +32,7 @@ from fedfeast.federation import (
 )
 from fedfeast.planning.outline import outline
 from fedfeast.population import Partition, Population
+from fedfeast.population.partition import are_classes
 from fedfeast.randomness import named_generator
 from fedfeast.recipes.building import build_partition, build_preparation, build_privacy, build_sgd
 from fedfeast.recipes.recipe import Recipe
@@ -215,7 +216,8 @@ def split_data(recipe: Recipe) -> SplitData:
 
 def clients_of(population: Population, partition: Partition, labels: np.ndarray) -> tuple[Client, ...]:
     """Return what the server knows of each simulated client, given the labels of the pool."""
-    sizes, held_classes = partition.shards.sizes.tolist(), partition.shards.held_classes(labels)
+    sizes = partition.shards.sizes.tolist()
+    held_classes = partition.shards.held_classes(labels) if are_classes(labels) else [()] * len(sizes)
     return tuple(
         Client(index, name, float(population.budgets_macs[index]), sizes[index], held)
         for index, (name, held) in enumerate(zip(population.names, held_classes, strict=True))

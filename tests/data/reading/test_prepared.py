@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fedfeast.data.reading.decoded import Decoded, decoded_arrays
 from fedfeast.data.reading.facts import DatasetFacts
 from fedfeast.data.reading.prepared import (
     DESCRIPTION,
-    Decoded,
-    decoded_arrays,
     facts_in,
     full_disk_is_named,
     is_prepared,
@@ -208,7 +207,8 @@ WRITE = """
 import sys
 from pathlib import Path
 import numpy as np
-from fedfeast.data.reading.prepared import Decoded, write_prepared
+from fedfeast.data.reading.decoded import Decoded
+from fedfeast.data.reading.prepared import write_prepared
 from fedfeast.errors import InvalidInput
 labels = {"train": np.arange(4000) % 2, "test": np.arange(10) % 2}
 blocks = [("train", 0, np.ones((4000, 1, 32, 32), np.uint8)), ("test", 0, np.ones((10, 1, 32, 32), np.uint8))]

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from fedfeast.data.reading.catalogue import OfficialDataset
-from fedfeast.data.reading.prepared import Decoded
+from fedfeast.data.reading.decoded import Decoded
 from fedfeast.data.reading.readers import read_cifar100, read_cinic10, read_fashion_mnist, read_tinyimagenet
 from fedfeast.errors import InvalidInput
 

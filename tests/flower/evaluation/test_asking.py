@@ -14,7 +14,7 @@ from natural_data import natural_recipe
 
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import ClientEvaluator
-from fedfeast.flower import engine as engine_module
+from fedfeast.flower import fleet as fleet_module
 from fedfeast.flower.engine import FleetClients
 from fedfeast.flower.evaluation import asking
 from fedfeast.flower.evaluation.asking import FleetEvaluator
@@ -35,8 +35,7 @@ Lie = Callable[[dict[str, Any], Any], tuple[dict[str, Any], Any]]
 @pytest.fixture(autouse=True)
 def logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(asking.LOG, "propagate", True)
-    monkeypatch.setattr(asking, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(engine_module, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(fleet_module, "POLL_SECONDS", 0.01)
     caplog.set_level(logging.INFO)
 
 

@@ -5,11 +5,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from fedfeast.data.examples import Normalisation
+from fedfeast.data.reading.decoded import Decoded
 from fedfeast.data.reading.facts import DatasetFacts
 from fedfeast.data.reading.natural.audiomnist import read_audiomnist
 from fedfeast.data.reading.natural.motionsense import read_motionsense, read_motionsense_whole
 from fedfeast.data.reading.natural.shakespeare import read_shakespeare
-from fedfeast.data.reading.prepared import Decoded
 from fedfeast.data.reading.readers import (
     read_cifar10,
     read_cifar100,

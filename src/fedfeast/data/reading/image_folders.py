@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
+from fedfeast.data.reading.decoded import Decoded
 from fedfeast.data.reading.image_files import decode_images, inspect_image
 from fedfeast.data.reading.options import CLIENT_FOLDERS, PrepareOptions, count_test
-from fedfeast.data.reading.prepared import Decoded
 from fedfeast.errors import InvalidInput
 from fedfeast.randomness import named_generator
 

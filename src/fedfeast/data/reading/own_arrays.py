@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfeast.data.reading.decoded import Decoded, decoded_arrays
 from fedfeast.data.reading.options import PrepareOptions, count_test
-from fedfeast.data.reading.prepared import LABEL_TYPES, Decoded, decoded_arrays
+from fedfeast.data.reading.prepared import LABEL_TYPES
 from fedfeast.errors import InvalidInput
 from fedfeast.randomness import named_generator
 

@@ -8,10 +8,11 @@ import numpy as np
 import torch
 
 from fedfeast.data.examples import Dataset, Examples, NaturalClients
+from fedfeast.data.reading.decoded import Decoded
 from fedfeast.data.reading.facts import DatasetFacts
 from fedfeast.data.reading.options import PrepareOptions
 from fedfeast.data.reading.own_arrays import OwnArrays, decode_own
-from fedfeast.data.reading.prepared import LABEL_TYPES, Decoded
+from fedfeast.data.reading.prepared import LABEL_TYPES
 from fedfeast.data.reading.sources import suggest
 from fedfeast.errors import InvalidInput
 from fedfeast.own_code import find_own

@@ -6,9 +6,8 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from fedfeast.data.examples import Dataset, Examples, NaturalClients, Normalisation
+from fedfeast.data.reading.decoded import Decoded
 from fedfeast.data.reading.facts import KINDS, SPLITS, TASKS, DatasetFacts
 from fedfeast.errors import InvalidInput
 from fedfeast.locks import held_in_turn
@@ -33,66 +33,6 @@ _INPUT_TYPES = {
 LABEL_TYPES = {"classification": "int64", "next-token": "int64", "multi-label": "uint8", "regression": "float32"}
 
 Progress = Callable[[int, int], None]  # what is done, of how much
-
-
-@dataclass(frozen=True, eq=False)
-class Decoded:
-    """A data set on its way into arrays: labels at once, inputs in whatever order the source holds them."""
-
-    class_names: tuple[str, ...]  # of the classes; else the symbols of the vocabulary, the labels, the targets
-    channels: int
-    side: int
-    labels: Mapping[str, NDArray[Any]]  # by split
-    inputs: Iterable[tuple[str, int, NDArray[Any]]]  # split, first position, (examples, *shape)
-    kind: str = "images"
-    task: str = "classification"
-    shape: tuple[int, ...] = ()
-    dtype: str = "uint8"  # of the inputs
-    vocabulary: int = 0
-    client_names: tuple[str, ...] = ()
-    clients: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)  # the position of each example's, by split
-
-    @property
-    def facts(self) -> DatasetFacts:
-        """The facts of what was found."""
-        train, test, server = (len(self.labels.get(split, ())) for split in SPLITS)
-        return DatasetFacts(
-            len(self.class_names),
-            self.channels,
-            self.side,
-            train,
-            test,
-            server,
-            kind=self.kind,
-            task=self.task,
-            shape=self.shape,
-            clients=len(self.client_names),
-            vocabulary=self.vocabulary,
-        )
-
-
-def decoded_arrays(
-    class_names: Sequence[str],
-    splits: Mapping[str, tuple[NDArray[Any], NDArray[Any]]],
-    clients: tuple[Sequence[str], Mapping[str, NDArray[np.int64]]] | None = None,
-    **kept: Any,
-) -> Decoded:
-    """Return inputs and labels that are arrays already; channels and side are those of their shape."""
-    shape = splits["train"][0].shape[1:]
-    kind = kept.get("kind", "images")
-    names, positions = clients or ((), {})
-    return Decoded(
-        tuple(class_names),
-        1 if kind == "tokens" else shape[0],
-        shape[-1],
-        {split: labels for split, (_, labels) in splits.items()},
-        [(split, 0, inputs) for split, (inputs, _) in splits.items()],
-        shape=() if kind == "images" else shape,
-        dtype=splits["train"][0].dtype.name,
-        client_names=tuple(names),
-        clients=dict(positions),
-        **kept,
-    )
 
 
 def is_prepared(folder: Path) -> bool:

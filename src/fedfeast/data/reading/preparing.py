@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from fedfeast.data.reading.catalogue import EMBEDDED, OFFICIAL, Archive, OfficialDataset
+from fedfeast.data.reading.decoded import Decoded
 from fedfeast.data.reading.image_folders import read_image_folder
 from fedfeast.data.reading.options import PrepareOptions
 from fedfeast.data.reading.own_arrays import decode_own
 from fedfeast.data.reading.own_files import read_own_file
-from fedfeast.data.reading.prepared import Decoded, Progress, is_prepared, locked, write_prepared
+from fedfeast.data.reading.prepared import Progress, is_prepared, locked, write_prepared
 from fedfeast.errors import InvalidInput
 
 DATA_FOLDER_VARIABLE = "FEDFEAST_DATA"

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfeast.data.reading.decoded import Decoded, decoded_arrays
 from fedfeast.data.reading.image_files import decode_images
-from fedfeast.data.reading.prepared import Decoded, decoded_arrays
 from fedfeast.data.reading.sources import list_files, read_files
 from fedfeast.errors import InvalidInput
 

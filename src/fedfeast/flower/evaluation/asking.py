@@ -1,7 +1,6 @@
 """The server's side of an evaluation: every client that is there is asked for sums over what it keeps back."""
 
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +17,7 @@ from fedfeast.evaluation.evaluator import OnPoint
 from fedfeast.evaluation.told_totals import find_totals_fault
 from fedfeast.federation import Client, Method, OperatingPoint, TooFewAnswers
 from fedfeast.flower.evaluation.answering import pack_values, slice_of
-from fedfeast.flower.fleet import POLL_SECONDS, Fleet, error_of
+from fedfeast.flower.fleet import Fleet, error_of
 from fedfeast.flower.messages import StatisticsReport, TotalsReport, Unreadable, from_json, one_line, to_json
 from fedfeast.flower.wire import from_array, pack_slice, wire_dtype
 
@@ -135,20 +134,9 @@ class _Conversation:
         for client in self._clients:
             if client.index in this.places:
                 self._send(client, this, statistics)
-        seconds = self._fleet.settings.deadline_seconds
-        deadline = time.monotonic() + seconds
-        while this.under_way and time.monotonic() < deadline:
-            for pending, reply in self._fleet.transport.arrivals():
-                expected = this.under_way.pop(pending.message_id, None)
-                if expected is None:
-                    self._fleet.hear(pending, reply)
-                else:
-                    self._take(expected, reply, this, layers)
-                del reply
-            if this.under_way:
-                time.sleep(POLL_SECONDS)
+        self._fleet.receive(this.under_way, lambda client, reply: self._take(client, reply, this, layers))
         for client in this.under_way.values():
-            this.failed[client.name] = f"no answer within {seconds:g} s"
+            this.failed[client.name] = f"no answer within {self._fleet.settings.deadline_seconds:g} s"
         for name, reason in {**this.failed, **this.refused}.items():
             LOG.warning("the evaluation goes on without the %s of %s: %s", this.what, name, reason)
 

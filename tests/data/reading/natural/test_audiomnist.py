@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fedfeast.data.reading.decoded import Decoded
 from fedfeast.data.reading.natural.audiomnist import read_audiomnist, read_wave, spectrogram, to_16_khz
-from fedfeast.data.reading.prepared import Decoded, open_prepared, write_prepared
+from fedfeast.data.reading.prepared import open_prepared, write_prepared
 from fedfeast.errors import InvalidInput
 
 Write = Callable[[str, Path], Path]

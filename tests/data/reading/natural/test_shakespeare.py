@@ -4,8 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedfeast.data.reading.decoded import Decoded
 from fedfeast.data.reading.natural.shakespeare import ALPHABET, clean, encode, read_shakespeare
-from fedfeast.data.reading.prepared import Decoded, open_prepared, write_prepared
+from fedfeast.data.reading.prepared import open_prepared, write_prepared
 from fedfeast.errors import InvalidInput
 
 Write = Callable[[str, Path], Path]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from fedfeast.data.reading.prepared import Decoded, decoded_arrays
+from fedfeast.data.reading.decoded import Decoded, decoded_arrays
 from fedfeast.data.reading.sources import list_files, read_arrays, read_files
 from fedfeast.errors import InvalidInput
 

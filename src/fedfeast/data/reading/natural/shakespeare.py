@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfeast.data.reading.prepared import Decoded, decoded_arrays
+from fedfeast.data.reading.decoded import Decoded, decoded_arrays
 from fedfeast.data.reading.sources import list_files, read_arrays, read_files
 from fedfeast.errors import InvalidInput
 
