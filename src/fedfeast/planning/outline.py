@@ -81,10 +81,10 @@ class Outline:
 
 
 def outline(recipe: Recipe) -> Outline:
-    """Build everything of a federation but its data."""
+    """Build everything of a federation but its examples; only the data can say who their own clients are."""
     method, parts = build_method(recipe)
     split = None
-    if recipe.population.source == "data":  # who the clients are, only the data can say
+    if recipe.population.source == "data":
         split = split_dataset(recipe, load_dataset(recipe.data.name, recipe.data.folder))
     population = build_population(recipe, split)
     participants = choose_participants(recipe.population, population, method)
