@@ -1,4 +1,4 @@
-"""A federation without its data: method, population, and clients grouped by what they afford."""
+"""A federation without its examples: method, population, and clients grouped by what they afford."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class BudgetGroup:
 
 @dataclass(frozen=True, eq=False)
 class Outline:
-    """The parts of a federation that need no data."""
+    """The parts of a federation that need no examples."""
 
     recipe: Recipe
     method: Method
