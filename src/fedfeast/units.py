@@ -1,7 +1,7 @@
 """Units, and how they are written for people."""
 
 from collections import Counter
-from collections.abc import Sequence
+from functools import lru_cache
 
 
 def format_macs(macs: float, digits: int = 4) -> str:
@@ -12,7 +12,8 @@ def format_macs(macs: float, digits: int = 4) -> str:
     return f"{macs:.0f}"
 
 
-def name_by_macs(macs: Sequence[int]) -> tuple[str, ...]:
+@lru_cache(maxsize=64)  # a plan asks again for every client
+def name_by_macs(macs: tuple[int, ...]) -> tuple[str, ...]:
     """Return a name for each of some different costs: as people write them, with more digits where two look alike."""
     digits = next(
         digits for digits in range(4, 20) if len({format_macs(one, digits) for one in macs}) == len(set(macs))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed
+from natural_data import natural_recipe
 from processes import ended, start
 from safetensors.torch import load_file
 from tiny import TINY, as_words
@@ -22,7 +23,7 @@ from fedfeast.errors import InvalidInput
 from fedfeast.federation import RoundOrder
 from fedfeast.randomness import named_generator
 from fedfeast.recipes import load_recipe
-from fedfeast.runs import Run
+from fedfeast.runs import Run, train
 from fedfeast.runs.assembly import assemble
 
 SETTINGS = {
@@ -223,6 +224,29 @@ def launch_for_two_rounds(out: Path) -> tuple[subprocess.Popen[str], list[int]]:
         assert process.poll() is None, f"ended before round {wanted}"
         time.sleep(0.005)
     return process, children_of(process)
+
+
+def test_two_ranks_equal_one_with_dropout_and_the_data_s_own_clients(tmp_path: Path) -> None:
+    settings = (
+        "network.builder=conv1d",
+        "network.choices={width=[2, 4], depth=[1, 2]}",
+        "network.options={dropout=0.3}",
+        "population.least_macs=5e3",
+        "population.greatest_macs=2e4",
+        'data.held_out_clients=["dora"]',
+        "evaluation.by=clients",
+        "augmentation.noise=0.1",
+    )
+    recipe = natural_recipe(tmp_path, "moves", *settings)
+    (tmp_path / "recipe.toml").write_text(recipe.to_toml())
+    done = launched("-m", "fedfeast", "train", tmp_path / "recipe.toml", "--out", tmp_path / "two")
+    assert done.returncode == 0, done.stderr
+    one, two = train(recipe, tmp_path / "one"), Run.open(tmp_path / "two")
+    torch.testing.assert_close(two.best().flat, one.best().flat, rtol=0, atol=TOLERANCE)
+    assert two.curve == one.curve
+    assert two.folder.client_values() == one.folder.client_values()
+    scores = [[row["validation_score"] for row in run.folder.metrics()] for run in (one, two)]
+    assert scores[1] == pytest.approx(scores[0])
 
 
 def test_after_any_end_the_same_command_goes_on(alone: Run, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedfeast.data import Examples, Normalisation
 from fedfeast.data.tasks import CLASSIFICATION, NOWHERE, Task, task_named
-from fedfeast.evaluation import ClientIndex, Evaluator, Measured, add_up, measure_sets, measure_totals, recalibrate
+from fedfeast.evaluation import ClientIndex, Evaluator, Measured, measure_sets, measure_totals, recalibrate
 from fedfeast.evaluation.evaluator import Cost
 from fedfeast.federation import Deployed, OperatingPoint
 from fedfeast.networks import Layout
@@ -128,17 +128,14 @@ def test_what_clients_measured_adds_up_to_the_whole() -> None:
     network, held = deployed(), examples(60)
     whole = Evaluator(held, test, NORMALISATION)
     statistics = recalibrate(network, held, NORMALISATION)
-    costs = (Cost("all", 5, 5),)
     parts = []
     for client in range(3):
         own = test.select(torch.from_numpy(np.flatnonzero(owners == client)))
-        sums = measure_totals(network, statistics, own, NORMALISATION, CLASSIFICATION).sum(dim=0)
-        parts.append(Measured(CLASSIFICATION, CLASSIFICATION.metric, costs, sums.reshape(1, 1, -1), (f"c{client}",)))
-    together = add_up(parts)
-    assert together.clients == ("c0", "c1", "c2")
-    assert together.curve.points[0].figures == whole.figures(network)
-    indexed = Evaluator(held, test, NORMALISATION, clients=ClientIndex(together.clients, owners))
-    assert torch.equal(indexed.totals(network, statistics), together.totals[0])
+        parts.append(measure_totals(network, statistics, own, NORMALISATION, CLASSIFICATION).sum(dim=0))
+    totals = torch.stack(parts)
+    assert CLASSIFICATION.figures(totals.sum(dim=0)) == whole.figures(network)
+    indexed = Evaluator(held, test, NORMALISATION, clients=ClientIndex(("c0", "c1", "c2"), owners))
+    assert torch.equal(indexed.totals(network, statistics), totals)
 
 
 def test_a_network_that_no_client_could_run_is_no_point() -> None:

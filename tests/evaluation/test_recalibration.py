@@ -1,6 +1,5 @@
 from typing import Any
 
-import pytest
 import torch
 from tiny import NETWORK, SPACE
 from torch import Tensor
@@ -63,15 +62,11 @@ class Plain:
         return (inputs.flatten(1),)
 
 
-class Sure(Plain):
-    needs_recalibration = False
-
-
-@pytest.mark.parametrize(("network", "passes"), [(Plain(), 1), (Sure(), 0)])
-def test_a_network_without_batch_norm_needs_no_calibration(network: Any, passes: int) -> None:
+def test_a_network_without_batch_norm_needs_no_calibration() -> None:
+    network: Any = Plain()
     plain = Deployed(network, None, Layout.of({"w": (1,)}), torch.zeros(1), 1, 1)
     assert recalibrate(plain, examples(3 * CALIBRATION_BATCH), NORMALISATION) == {}
-    assert network.passes == passes
+    assert network.passes == 1, "one batch shows it"
     assert StatisticsSums.of(plain, examples(10), NORMALISATION).statistics(torch.float32) == {}
 
 
@@ -91,8 +86,7 @@ def test_sums_of_unlike_clients_add_up_to_the_statistics_of_all_examples() -> No
     dark = Examples(held.inputs[:40] // 4, held.labels[:40])
     bright = Examples(held.inputs[40:], held.labels[40:])
     parts = [StatisticsSums.of(network, one, NORMALISATION) for one in (dark, bright)]
-    sent = [StatisticsSums.from_arrays(part.to_arrays()) for part in parts]
-    mean, variance = sent[0].plus(sent[1]).statistics(torch.float64)["stem.norm"]
+    mean, variance = parts[0].plus(parts[1]).statistics(torch.float64)["stem.norm"]
     pixels = (torch.cat((dark.inputs, bright.inputs)).double() / 255 - 0.4) / 0.3
     stem = torch.nn.functional.conv2d(pixels, network.layout.views(network.flat)["stem.conv"].double(), padding=1)
     torch.testing.assert_close(mean, stem.mean((0, 2, 3)), rtol=1e-4, atol=1e-6)

@@ -17,11 +17,11 @@ def test_macs_for_people(macs: float, text: str) -> None:
 
 
 def test_costs_that_look_alike_get_names_that_differ() -> None:
-    costs = [24_967_328, 120_001_024, 120_002_048, 120_004_096, 595_791_168]
+    costs = (24_967_328, 120_001_024, 120_002_048, 120_004_096, 595_791_168)
     names = name_by_macs(costs)
     assert names == ("24.97M", "120.001M", "120.002M", "120.004M", "595.8M")
-    assert name_by_macs([12, 12, 13]) == ("12", "12", "13")
-    assert name_by_macs([]) == ()
+    assert name_by_macs((12, 12, 13)) == ("12", "12", "13")
+    assert name_by_macs(()) == ()
 
 
 def test_this_machine_is_described() -> None:

@@ -14,7 +14,6 @@ from fedfeast.evaluation.curve import served_points as served_points
 from fedfeast.evaluation.evaluator import ClientIndex as ClientIndex
 from fedfeast.evaluation.evaluator import Evaluator as Evaluator
 from fedfeast.evaluation.evaluator import Measured as Measured
-from fedfeast.evaluation.evaluator import add_up as add_up
 from fedfeast.evaluation.evaluator import measure_sets as measure_sets
 from fedfeast.evaluation.evaluator import measure_totals as measure_totals
 from fedfeast.evaluation.recalibration import StatisticsSums as StatisticsSums

@@ -92,14 +92,6 @@ class Measured:
         return (self.totals[place] != 0).any(dim=1)
 
 
-def add_up(parts: Sequence[Measured]) -> Measured:
-    """Return what several clients measured of the same networks, each on examples of its own."""
-    first = parts[0]
-    assert all(part.costs == first.costs for part in parts), "clients measured different networks"
-    clients = tuple(name for part in parts for name in part.clients)
-    return Measured(first.task, first.metric, first.costs, torch.cat([part.totals for part in parts], dim=1), clients)
-
-
 @dataclass(frozen=True, eq=False)
 class Evaluator:
     """Measures operating points: recalibrates on one set of server-held examples, tests on another."""

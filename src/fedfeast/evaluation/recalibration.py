@@ -3,9 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfeast.data import Examples, Normalisation, normalise
@@ -21,18 +19,11 @@ def recalibrate(deployed: Deployed, calibration: Examples, normalisation: Normal
     """Return each norm layer's mean and variance over the calibration examples, batch by batch."""
     recording = RecordingByBatch()
     dtype = deployed.flat.dtype
-    if not needs_recalibration(deployed):
-        return {}
     for number, (inputs, _) in enumerate(in_batches(calibration, normalisation, CALIBRATION_BATCH, dtype)):
         deployed(inputs, recording)
         if number == 0 and not recording.statistics(dtype):
             break  # no layer needs statistics, and the other batches would say the same
     return recording.statistics(dtype)
-
-
-def needs_recalibration(deployed: Deployed) -> bool:
-    """Return whether the network may have layers with served statistics; one that has none can say so."""
-    return bool(getattr(deployed.network, "needs_recalibration", True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +39,7 @@ class StatisticsSums:
         """Sum over a client's own examples, batch by batch in fixed order."""
         sums = cls({}, 0)
         # A single example may have no batch statistics: such a client says nothing.
-        if len(examples) < 2 or not needs_recalibration(deployed):
+        if len(examples) < 2:
             return sums
         for inputs, _ in in_batches(examples, normalisation, CALIBRATION_BATCH, deployed.flat.dtype):
             recording = RecordingByBatch()
@@ -72,17 +63,6 @@ class StatisticsSums:
         return {
             name: (mean.to(dtype), (square - mean**2).clamp(min=0).to(dtype)) for name, (mean, square) in means.items()
         }
-
-    def to_arrays(self) -> dict[str, NDArray[np.float64]]:
-        """Return the sums as arrays by layer; the empty name holds the number of examples."""
-        layers = {name: np.asarray(both.cpu().numpy()) for name, both in self.by_layer.items()}
-        return {"": np.array([self.examples], dtype=np.float64), **layers}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[np.float64]]) -> "StatisticsSums":
-        """Return the sums that arrays hold."""
-        layers = {name: torch.from_numpy(np.array(both)) for name, both in arrays.items() if name}
-        return cls(layers, int(arrays[""][0]))
 
 
 def in_batches(

@@ -50,6 +50,10 @@ class Fleet:
         """Return the node that a client trains on; the last one that gave its name."""
         return next((node for node, name in reversed(self._nodes.items()) if name == client.name), None)
 
+    def nodes_by_name(self) -> dict[str, int]:
+        """Return the nodes of all clients at once."""
+        return {name: node for node, name in self._nodes.items()}
+
     def gather(self, round_index: int) -> set[int]:
         """Wait until enough clients are there; return the indices of those that may be sampled."""
         self.round_index = round_index

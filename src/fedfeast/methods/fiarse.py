@@ -102,7 +102,7 @@ class Fiarse(OnePassMethod):
         """Return the grid: budgets that a masked network keeps below, the last the whole network."""
         whole, parameters = self.network.macs(self.network.whole), self.network.parameters(self.network.whole)
         grid = np.linspace(self.least_share * whole, whole, self.num_points).astype(int).tolist()
-        named = zip(name_by_macs(grid), grid, strict=True)
+        named = zip(name_by_macs(tuple(grid)), grid, strict=True)
         return tuple(OperatingPoint(name, macs, parameters, self.network.whole) for name, macs in named)
 
     def deploy(self, flat: Tensor, point: OperatingPoint) -> Deployed:

@@ -18,7 +18,7 @@ def cached_points(variants: Iterable[Variant]) -> tuple[OperatingPoint, ...]:
     listed = tuple(variants)
     return tuple(
         OperatingPoint(name, variant.macs, variant.parameters, variant.architecture)
-        for name, variant in zip(name_by_macs([one.macs for one in listed]), listed, strict=True)
+        for name, variant in zip(name_by_macs(tuple(one.macs for one in listed)), listed, strict=True)
     )
 
 

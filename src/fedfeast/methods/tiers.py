@@ -47,7 +47,7 @@ class TieredMethod(OnePassMethod):
     def points(self) -> tuple[OperatingPoint, ...]:
         """The served levels as operating points."""
         served = [tier.served for tier in self.tiers]
-        costs = [self.network.macs(level) for level in served]
+        costs = tuple(self.network.macs(level) for level in served)
         if len(set(costs)) < len(costs):
             listed = ", ".join(map(str, costs))
             raise InvalidInput(f"two levels cost the same (their MACs are {listed}): leave one of them out.")

@@ -1,4 +1,4 @@
-"""A federation without its data: method, population, and clients grouped by what they afford."""
+"""A federation without its examples: method, population, and clients grouped by what they afford."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class BudgetGroup:
 
 @dataclass(frozen=True, eq=False)
 class Outline:
-    """The parts of a federation that need no data."""
+    """The parts of a federation that need no examples."""
 
     recipe: Recipe
     method: Method
@@ -81,10 +81,10 @@ class Outline:
 
 
 def outline(recipe: Recipe) -> Outline:
-    """Build everything of a federation but its data."""
+    """Build everything of a federation but its examples; only the data can say who their own clients are."""
     method, parts = build_method(recipe)
     split = None
-    if recipe.population.source == "data":  # who the clients are, only the data can say
+    if recipe.population.source == "data":
         split = split_dataset(recipe, load_dataset(recipe.data.name, recipe.data.folder))
     population = build_population(recipe, split)
     participants = choose_participants(recipe.population, population, method)

@@ -124,7 +124,7 @@ class _Conversation:
         clients: Sequence[Client],
     ) -> None:
         self._asking, self._fleet, self._method, self._flat = asking, asking.fleet, method, flat
-        self._points, self._clients = points, clients
+        self._points, self._clients, self._nodes = points, clients, asking.fleet.nodes_by_name()
         self._wire = wire_dtype(asking.fleet.settings.wire, asking.dtype)
         self._numbers = {point: number for number, point in enumerate(method.operating_points())}
         self._terms = to_json(asking.fleet.terms.to_json())
@@ -141,7 +141,7 @@ class _Conversation:
             LOG.warning("the evaluation goes on without the %s of %s: %s", this.what, name, reason)
 
     def _send(self, client: Client, this: _Asked, statistics: Sequence[Any] | None) -> None:
-        node, places = self._fleet.node_of(client), this.places[client.index]
+        node, places = self._nodes.get(client.name), this.places[client.index]
         slices = slice_of(self._method.network, [self._points[place] for place in places])
         told = [statistics[place] for place in places] if statistics is not None else []
         values = [part for layers in told for both in layers.values() for part in both]
