@@ -105,10 +105,18 @@ def test_without_examples_figures_are_finite(task: Task) -> None:
     ("task", "outputs"), [(CLASSIFICATION, NUMBER_OUTPUTS), (TEXT, TEXT_OUTPUTS), (LABELS, LABEL_OUTPUTS)]
 )
 def test_a_student_that_says_what_its_teacher_said_loses_least(task: Task, outputs: Tensor) -> None:
-    soft = task.soften(outputs)
-    same, other = (float(task.distillation_loss(one, soft)) for one in (outputs, outputs.flip(-1)))
+    soft, labels = task.soften(outputs), torch.zeros(outputs.shape[:-1], dtype=torch.int64)
+    same, other = (float(task.distillation_loss(one, soft, labels)) for one in (outputs, outputs.flip(-1)))
     assert same < other
-    assert NUMBERS.distillation_loss(NUMBER_OUTPUTS, NUMBERS.soften(NUMBER_OUTPUTS)) == 0
+    assert NUMBERS.distillation_loss(NUMBER_OUTPUTS, NUMBERS.soften(NUMBER_OUTPUTS), labels) == 0
+
+
+def test_a_teacher_tells_nothing_where_nothing_counts() -> None:
+    outputs, soft = torch.randn(2, 3, 5), torch.randn(2, 3, 5).softmax(dim=2)
+    labels = torch.tensor([[1, 2, -1], [-1, -1, -1]])
+    first_two = torch.nn.functional.cross_entropy(outputs[0, :2], soft[0, :2])
+    torch.testing.assert_close(TEXT.distillation_loss(outputs, soft, labels), first_two)
+    assert TEXT.distillation_loss(outputs, soft, torch.full((2, 3), -1)) == 0
 
 
 def test_metrics_know_their_direction_and_how_they_are_shown() -> None:

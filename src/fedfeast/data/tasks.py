@@ -98,8 +98,8 @@ class Task(ABC):
         """Return what a teacher's outputs tell its students."""
 
     @abstractmethod
-    def distillation_loss(self, outputs: Tensor, soft: Tensor) -> Tensor:
-        """Return a student's mean loss against what its teacher told."""
+    def distillation_loss(self, outputs: Tensor, soft: Tensor, labels: Tensor) -> Tensor:
+        """Return a student's mean loss against what its teacher told; the labels say which positions count."""
 
     @abstractmethod
     def totals(self, outputs: Tensor, labels: Tensor) -> Tensor:
@@ -129,7 +129,7 @@ class Classification(Task):
         """Return the probabilities."""
         return outputs.softmax(dim=1)
 
-    def distillation_loss(self, outputs: Tensor, soft: Tensor) -> Tensor:
+    def distillation_loss(self, outputs: Tensor, soft: Tensor, labels: Tensor) -> Tensor:
         """Return the cross-entropy against the teacher's probabilities (L_KD of Eq. 9)."""
         return F.cross_entropy(outputs, soft)
 
@@ -163,9 +163,11 @@ class NextToken(Task):
         """Return the probabilities at every position."""
         return outputs.softmax(dim=2)
 
-    def distillation_loss(self, outputs: Tensor, soft: Tensor) -> Tensor:
-        """Return the cross-entropy against the teacher's probabilities, over all positions."""
-        return F.cross_entropy(outputs.flatten(0, 1), soft.flatten(0, 1))
+    def distillation_loss(self, outputs: Tensor, soft: Tensor, labels: Tensor) -> Tensor:
+        """Return the cross-entropy against the teacher's probabilities, over the positions that count."""
+        nats = F.cross_entropy(outputs.flatten(0, 1), soft.flatten(0, 1), reduction="none")
+        counts = (labels != NOWHERE).flatten()
+        return (nats * counts).sum() / counts.sum().clamp(min=1)
 
     def totals(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """Return by example the nats, the right guesses, the positions that count, and the nats of a blind guess."""
@@ -208,7 +210,7 @@ class MultiLabel(Task):
         """Return every label's probability."""
         return outputs.sigmoid()
 
-    def distillation_loss(self, outputs: Tensor, soft: Tensor) -> Tensor:
+    def distillation_loss(self, outputs: Tensor, soft: Tensor, labels: Tensor) -> Tensor:
         """Return the binary cross-entropy against the teacher's probabilities."""
         return F.binary_cross_entropy_with_logits(outputs, soft)
 
@@ -246,7 +248,7 @@ class Regression(Task):
         """Return the teacher's numbers."""
         return outputs
 
-    def distillation_loss(self, outputs: Tensor, soft: Tensor) -> Tensor:
+    def distillation_loss(self, outputs: Tensor, soft: Tensor, labels: Tensor) -> Tensor:
         """Return the mean squared distance from the teacher's numbers."""
         return F.mse_loss(outputs, soft)
 

@@ -74,6 +74,6 @@ class Feast(EnvelopeRouting):
             return supervised, batch.task.soften(logits.detach())
         if role == "student":
             assert carried is not None, "the teacher's pass comes first"
-            distilled = batch.task.distillation_loss(logits, carried)
+            distilled = batch.task.distillation_loss(logits, carried, batch.labels_a)
             return (1 - self.distillation_share) * supervised + self.distillation_share * distilled, carried
         return supervised, carried

@@ -41,7 +41,7 @@ class OrderedDropout(Method):
         (logits,) = outputs
         if role == "student":
             assert carried is not None, "the teacher's pass comes first"
-            return batch.task.distillation_loss(logits, carried), carried
+            return batch.task.distillation_loss(logits, carried, batch.labels_a), carried
         told = batch.task.soften(logits.detach()) if role == "teacher" else None
         return supervised_loss(logits, batch), told
 
