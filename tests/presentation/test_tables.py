@@ -137,7 +137,7 @@ def test_a_ladder_with_and_without_quantised_networks() -> None:
 def test_latency() -> None:
     point = {"name": "1k", "parameters": 12_345, "accuracy": 0.5, "median_ms": 1.2345, "fastest_ms": 0.5}
     lines = lines_of(latency_table({"device": "a phone", "threads": 2, "points": [point]}))
-    assert lines[0].strip() == "one image on a phone, 2 threads"
+    assert lines[0].strip() == "one example on a phone, 2 threads"
     assert cells_of(lines[4]) == ["1k", "12,345", "50.00 %", "1.23 ms", "0.5 ms"]
 
 

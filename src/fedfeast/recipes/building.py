@@ -1,6 +1,7 @@
 """From a recipe to the parts of every floor, each built by the section that describes it."""
 
 from difflib import get_close_matches
+from inspect import getsourcefile
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,14 @@ def build_network(recipe: Recipe) -> ElasticNetwork:
     if section.builder is not None:
         builder = find_builder(section.builder).with_choices(**section.choices).with_options(**section.options)
         dtype = torch.int64 if facts.kind == "tokens" else torch.float32
-        return BuiltNetwork(builder, facts.known, facts.input_shape, dtype)
+        network = BuiltNetwork(builder, facts.known, facts.input_shape, dtype)
+        if network.output_shape != facts.output_shape:
+            raise InvalidInput(
+                f"builder {builder.name} makes {list(network.output_shape)} of an example, and {facts.task} on "
+                f"{recipe.data.name} needs {list(facts.output_shape)}: end it with as many outputs, which the builder "
+                "may ask for as classes."
+            )
+        return network
     space = section.model_dump(exclude={"builder", "choices", "options", "weights"})
     return ElasticResNet(
         SearchSpace(**space, image_size=facts.side, image_channels=facts.channels, classes=facts.classes)
@@ -65,6 +73,9 @@ def build_network(recipe: Recipe) -> ElasticNetwork:
 
 def builder_settings(builder: Builder) -> dict[str, Any]:
     """Return the settings that name a builder which the caller's program holds, and its own members as the cache."""
+    if not isinstance(builder, Builder):
+        given = type(builder).__name__
+        raise InvalidInput(f"network is a {given} and no builder: decorate its function with fedfeast.elastic(...).")
     function = builder.function
     if builder.name in BUILDERS and BUILDERS[builder.name].function is function:
         name = builder.name
@@ -74,7 +85,7 @@ def builder_settings(builder: Builder) -> dict[str, Any]:
             "put it at the top of a file."
         )
     else:
-        name = offer(builder, function.__code__.co_filename, builder.name, "network")
+        name = offer(builder, getsourcefile(function) or "", builder.name, "network")
     choices = {choice: list(values) for choice, values in builder.choices.items()}
     return {
         "network.builder": name,
@@ -151,7 +162,7 @@ def _natural_population(section: PopulationSection, seed: int, split: NaturalSpl
 
 
 def _budgets_by_name(file: str, division: ClientDivision) -> NDArray[np.float64]:
-    listed = read_population(Path(file))
+    listed = read_population(Path(file), named=True)
     budgets = dict(zip(listed.names, listed.budgets_macs, strict=True))
     unknown = next((name for name in listed.names if name not in division.all_names), None)
     if unknown is not None:
@@ -176,7 +187,7 @@ def choose_participants(section: PopulationSection, population: Population, meth
     if len(below) and section.below_smallest == "error":
         raise InvalidInput(
             f"client {population.names[below[0]]} has a budget of {budgets[below[0]]:.0f} MACs, below the smallest "
-            f"network's {least} ({len(below)} of {len(budgets)} clients): raise the budgets, "
+            f"network's {least} ({len(below)} of {len(budgets)} clients): raise {_budget_setting(section)}, "
             "give the method a smaller network, or set population.below_smallest=exclude to leave them out."
         )
     distinct, of_client = np.unique(budgets, return_inverse=True)
@@ -188,6 +199,10 @@ def choose_participants(section: PopulationSection, population: Population, meth
             "raise the budgets or choose a smaller variant."
         )
     return participants
+
+
+def _budget_setting(section: PopulationSection) -> str:
+    return "population.least_macs" if section.source in ("zipf", "data") and section.file is None else "the budgets"
 
 
 def build_partition(

@@ -1,5 +1,6 @@
 """One run, from recipe to summary: the verbs of the command line for Python."""
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -24,15 +25,15 @@ from fedfeast.own_code import remember
 from fedfeast.planning.outline import outline
 from fedfeast.planning.plan import plan_traffic
 from fedfeast.population.natural import measure_correlation
-from fedfeast.recipes.building import build_privacy, builder_settings
-from fedfeast.recipes.recipe import Recipe, pairs_of, resolve_recipe
+from fedfeast.recipes.building import build_network, build_privacy, builder_settings
+from fedfeast.recipes.recipe import Recipe, packaged_recipes, pairs_of, resolve_recipe
 from fedfeast.recipes.splitting import NaturalSplit
-from fedfeast.recipes.suitability import MEMBERS
 from fedfeast.runs.assembly import Federation, assemble
 from fedfeast.runs.checkpoint import Best, TrainingState
 from fedfeast.runs.folder import RunFolder
 from fedfeast.runs.interrupts import interruptible, uninterrupted
 from fedfeast.runs.training import ClientSource, Observer, Silent, SimulatedClients, train_rounds
+from fedfeast.units import format_macs
 
 
 class Interrupted(Exception):
@@ -255,12 +256,35 @@ def train(
 ) -> Run:
     """Train a recipe in a folder, going on where the folder's last checkpoint stands; return the finished run.
 
-    A network is what ``elastic`` made of a constructor; it stands in for the recipe's own.
+    A network is what ``elastic`` made of a constructor; it stands in for the recipe's own, with its own members.
     """
     if network is not None:
-        # The recipe's cache is of its own network's sizes; those of another one are chosen anew.
-        settings = {"variants.cache": MEMBERS, **dict(pairs_of(settings)), **builder_settings(network)}
+        settings = _settings_for(network, recipe, dict(pairs_of(settings)))
     return Run.create(recipe, out, settings).train(observer)
+
+
+def _settings_for(network: Builder, recipe: str | Path | Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings with a network of the caller's; budgets of a shipped recipe are raised to reach it."""
+    if "network.builder" in given:
+        raise InvalidInput(
+            f"network.builder = {given['network.builder']!r} is given beside network = {network.name}: "
+            "give one of them."
+        )
+    settings = {**builder_settings(network), **given}
+    if recipe not in packaged_recipes() or given.keys() & {"population", "population.least_macs"}:
+        return settings
+    loaded = resolve_recipe(recipe, settings)
+    section, built = loaded.population, build_network(loaded)
+    least, greatest = built.macs(built.smallest), built.macs(built.largest)
+    is_drawn = section.source in ("zipf", "data") and section.file is None and section.below_smallest == "error"
+    if not is_drawn or section.least_macs >= least:
+        return settings
+    # They were chosen for the recipe's own network, and nobody could train this one.
+    logging.getLogger("fedfeast").warning(
+        "budgets of %s begin at %s MACs, and %s at %s: they now range over its own sizes, up to %s",
+        *(recipe, format_macs(section.least_macs), network.name, format_macs(least), format_macs(greatest)),
+    )
+    return {"population.greatest_macs": float(greatest), **settings, "population.least_macs": float(least)}
 
 
 def evaluate(path: str | Path) -> Curve:

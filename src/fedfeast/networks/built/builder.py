@@ -14,7 +14,7 @@ from typing import Any
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
-from fedfeast.errors import InvalidInput
+from fedfeast.errors import InvalidInput, in_one_line
 from fedfeast.networks.built.member import Member, Number
 
 RESERVED = ("macs", "params", "conv_macs", "fitness_score", "effectiveness", "entropy", "target")  # cache columns
@@ -120,11 +120,11 @@ class Builder:
         keywords = self.keywords(known)
         try:
             module = self.function(**member.values, **keywords)
-        except Exception as error:  # whatever a user's own code may raise
-            if isinstance(error, InvalidInput):
-                raise
+        except InvalidInput:
+            raise
+        except (Exception, SystemExit) as error:  # whatever a user's own code may raise
             raise InvalidInput(
-                f"builder {self.name} raised {type(error).__name__} for {member} ({error}): mend it, "
+                f"builder {self.name} raised {type(error).__name__} for {member} ({in_one_line(error)}): mend it, "
                 "or leave this value out of the choices."
             ) from error
         if not isinstance(module, nn.Module):
