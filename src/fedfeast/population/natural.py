@@ -151,9 +151,6 @@ def _choose(
             near = get_close_matches(name, names, n=1)
             hint = f" (did you mean {near[0]!r}?)" if near else ""
             raise InvalidInput(f"{setting} names {name!r}, and the data have no such client{hint}: name one of theirs.")
-    twice = next((name for name in chosen if chosen.count(name) > 1), None)
-    if twice is not None:
-        raise InvalidInput(f"{setting} names {twice!r} twice: name each client once.")
     return np.array([positions[name] for name in chosen], dtype=np.int64)
 
 

@@ -1,7 +1,6 @@
 """From a recipe to the parts of every floor, each built by the section that describes it."""
 
 from difflib import get_close_matches
-from inspect import getsourcefile
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from fedfeast.federation import LocalSgd, Method, Parts, Privacy
 from fedfeast.methods import find_method
 from fedfeast.networks import ElasticNetwork, ElasticResNet, ResNet, SearchSpace
 from fedfeast.networks.built import Builder, BuiltNetwork
+from fedfeast.networks.built.builder import source_file
 from fedfeast.networks.shipped import BUILDERS, find_builder
 from fedfeast.own_code import find_own, offer
 from fedfeast.population import (
@@ -73,9 +73,6 @@ def build_network(recipe: Recipe) -> ElasticNetwork:
 
 def builder_settings(builder: Builder) -> dict[str, Any]:
     """Return the settings that name a builder which the caller's program holds, and its own members as the cache."""
-    if not isinstance(builder, Builder):
-        given = type(builder).__name__
-        raise InvalidInput(f"network is a {given} and no builder: decorate its function with fedfeast.elastic(...).")
     function = builder.function
     if builder.name in BUILDERS and BUILDERS[builder.name].function is function:
         name = builder.name
@@ -85,7 +82,7 @@ def builder_settings(builder: Builder) -> dict[str, Any]:
             "put it at the top of a file."
         )
     else:
-        name = offer(builder, getsourcefile(function) or "", builder.name, "network")
+        name = offer(builder, source_file(function), builder.name, "network")
     choices = {choice: list(values) for choice, values in builder.choices.items()}
     return {
         "network.builder": name,

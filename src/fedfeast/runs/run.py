@@ -28,6 +28,7 @@ from fedfeast.population.natural import measure_correlation
 from fedfeast.recipes.building import build_network, build_privacy, builder_settings
 from fedfeast.recipes.recipe import Recipe, packaged_recipes, pairs_of, resolve_recipe
 from fedfeast.recipes.splitting import NaturalSplit
+from fedfeast.recipes.suitability import MEMBERS
 from fedfeast.runs.assembly import Federation, assemble
 from fedfeast.runs.checkpoint import Best, TrainingState
 from fedfeast.runs.folder import RunFolder
@@ -256,35 +257,35 @@ def train(
 ) -> Run:
     """Train a recipe in a folder, going on where the folder's last checkpoint stands; return the finished run.
 
-    A network is what ``elastic`` made of a constructor; it stands in for the recipe's own, with its own members.
+    A network is what ``elastic`` made of a constructor; it stands in for the recipe's own.
     """
+    if not isinstance(network, Builder | None):
+        given = type(network).__name__
+        raise InvalidInput(f"network is a {given} and no builder: decorate its function with fedfeast.elastic(...).")
     if network is not None:
-        settings = _settings_for(network, recipe, dict(pairs_of(settings)))
+        # The recipe's cache is of its own network's sizes; those of another one are chosen anew, unless listed.
+        settings = {"variants.cache": MEMBERS, **dict(pairs_of(settings)), **builder_settings(network)}
+        settings |= _reaching_budgets(recipe, settings)
     return Run.create(recipe, out, settings).train(observer)
 
 
-def _settings_for(network: Builder, recipe: str | Path | Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings with a network of the caller's; budgets of a shipped recipe are raised to reach it."""
-    if "network.builder" in given:
-        raise InvalidInput(
-            f"network.builder = {given['network.builder']!r} is given beside network = {network.name}: "
-            "give one of them."
-        )
-    settings = {**builder_settings(network), **given}
-    if recipe not in packaged_recipes() or given.keys() & {"population", "population.least_macs"}:
-        return settings
+def _reaching_budgets(recipe: str | Path | Recipe, settings: Mapping[str, Any]) -> dict[str, float]:
+    """Return budgets over the sizes of the settings' network where a shipped recipe's own are below all of them."""
+    if recipe not in packaged_recipes() or settings.keys() & {"population", "population.least_macs"}:
+        return {}
     loaded = resolve_recipe(recipe, settings)
-    section, built = loaded.population, build_network(loaded)
-    least, greatest = built.macs(built.smallest), built.macs(built.largest)
+    section, network = loaded.population, build_network(loaded)
+    least, greatest = (float(network.macs(one)) for one in (network.smallest, network.largest))
     is_drawn = section.source in ("zipf", "data") and section.file is None and section.below_smallest == "error"
     if not is_drawn or section.least_macs >= least:
-        return settings
-    # They were chosen for the recipe's own network, and nobody could train this one.
+        return {}
+    # They were chosen for the recipe's own network.
+    reached = max(float(settings.get("population.greatest_macs", greatest)), least)
     logging.getLogger("fedfeast").warning(
-        "budgets of %s begin at %s MACs, and %s at %s: they now range over its own sizes, up to %s",
-        *(recipe, format_macs(section.least_macs), network.name, format_macs(least), format_macs(greatest)),
+        "budgets of %s begin at %s MACs, below this network's smallest: they now range from %s to %s MACs",
+        *(recipe, *map(format_macs, (section.least_macs, least, reached))),
     )
-    return {"population.greatest_macs": float(greatest), **settings, "population.least_macs": float(least)}
+    return {"population.least_macs": least, "population.greatest_macs": reached}
 
 
 def evaluate(path: str | Path) -> Curve:
