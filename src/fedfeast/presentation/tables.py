@@ -85,8 +85,9 @@ def _data_in_words(summary: Mapping[str, Any]) -> str:
         division, measured = summary["division"], summary["budgets_and_data"]
         correlation = measured["rank_correlation"]
         alike = "all alike" if correlation is None else f"rank correlation with budgets {correlation:.2f}"
-        others = [f"{division[name]} {name.replace('_', ' ')}" for name in ("held_out", "server", "excluded", "pooled")]
-        return f"{examples}, {alike}; clients: {division['training']} training, {', '.join(others)}"
+        roles = {"held_out": "held out", "server": "the server's", "excluded": "left out", "pooled": "in pools"}
+        others = "".join(f", {division[key]} {role}" for key, role in roles.items() if division[key])
+        return f"{examples}, {alike}; {division['training']} clients train{others}"
     correlation = (
         f"{shares['share_correlation']:.3f} correlated with their targets"
         if "share_correlation" in shares

@@ -153,6 +153,11 @@ def _natural_population(section: PopulationSection, seed: int, split: NaturalSpl
     if section.file is not None:
         return Population(_budgets_by_name(section.file, split.division), names)
     drawn = _zipf_population(section, seed, len(names)).budgets_macs
+    if section.correlation is not None and len(names) > 1 and np.ptp(split.sizes) == 0:
+        raise InvalidInput(
+            f"population.correlation = {section.correlation:g} has no effect where every client has {split.sizes[0]} "
+            "examples: leave it out, or let data.most_examples leave them more."
+        )
     if section.correlation is not None:
         drawn = assign_budgets(drawn, split.sizes, section.correlation, named_generator(seed, "correlation"))
     return Population(drawn, names)

@@ -274,7 +274,7 @@ def _forget_other_network(table: dict[str, Any], given: Mapping[str, Any]) -> No
     if network.get("builder") != (None if named == "none" else named):
         # A choice of the same name would otherwise silently take the other network's values.
         table["network"] = {key: value for key, value in network.items() if key not in ("choices", "options")}
-        table["variants"] = {key: value for key, value in variants.items() if key not in ("cache", "score")}
+        table["variants"] = {key: value for key, value in variants.items() if key != "cache"}
 
 
 def _explain(error: ValidationError, prefix: str = "", model: type[Section] | None = None) -> str:
