@@ -79,7 +79,7 @@ def test_clients_of_the_data_s_own_are_told_by_what_they_do() -> None:
     division = {"training": 4, "held_out": 2, "server": 1, "excluded": 0, "pooled": 3}
     natural = {**SUMMARY, "division": division, "budgets_and_data": {"rank_correlation": -0.25, "gamma": -0.1}}
     text = "\n".join(lines_of(*describe_run(natural, np.ones(4))))
-    assert "3 to 9 examples a client, rank correlation with budgets -0.25; 4 clients train" in text
+    assert "3 to 9 examples a client, -0.25 correlated with budgets (gamma -0.10); 4 clients train" in text
     assert "2 held out, 1 the server's, 3 in pools" in " ".join(text.split())
     assert "correlated with their targets" not in text
 

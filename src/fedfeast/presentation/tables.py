@@ -68,7 +68,7 @@ def _run_facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     facts += [
         ("traffic saved", saved),
         ("training time", seconds),
-        ("data", _data_in_words(summary)),
+        ("data", data_in_words(summary)),
         *policy_facts(summary),
     ]
     if "client_wins" in summary:
@@ -77,17 +77,19 @@ def _run_facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [*facts, ("picture", summary["picture"])]
 
 
-def _data_in_words(summary: Mapping[str, Any]) -> str:
+def data_in_words(summary: Mapping[str, Any]) -> str:
     """Say what clients hold: how it came out of what was asked, or how the data's own go with their budgets."""
     shares = summary["partition"]
     examples = f"{shares['smallest_shard']} to {shares['largest_shard']} examples a client"
     if "division" in summary:
         division, measured = summary["division"], summary["budgets_and_data"]
         correlation = measured["rank_correlation"]
-        alike = "all alike" if correlation is None else f"rank correlation with budgets {correlation:.2f}"
+        together = "all alike"
+        if correlation is not None:
+            together = f"{correlation:.2f} correlated with budgets (gamma {measured['gamma']:.2f})"
         roles = {"held_out": "held out", "server": "the server's", "excluded": "left out", "pooled": "in pools"}
         others = "".join(f", {division[key]} {role}" for key, role in roles.items() if division[key])
-        return f"{examples}, {alike}; {division['training']} clients train{others}"
+        return f"{examples}, {together}; {division['training']} clients train{others}"
     correlation = (
         f"{shares['share_correlation']:.3f} correlated with their targets"
         if "share_correlation" in shares
