@@ -203,7 +203,10 @@ def _read(source: str, setting: str) -> Code:
     spec = spec_from_file_location(f"fedfeast_own_{path.stem}", path)
     if not path.is_file() or spec is None:
         named = source.rpartition(":")[0]
-        raise InvalidInput(f"{setting} names the file {named}, which is no Python file: give its path.")
+        raise InvalidInput(
+            f"{setting} names the file {named}, which is no Python file here: put it there, seen from the current "
+            "folder, or give its path."
+        )
     return Code(place, (Part(spec, path.read_bytes()),))
 
 

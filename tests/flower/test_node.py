@@ -130,7 +130,8 @@ def test_a_node_runs_its_own_builder_if_it_is_the_servers(
     assert 'add builder="letters_net.py:net" to --node-config' in str(ask(content, config)["problem"])
     assert str(ask(content, allowed)["problem"]) == (
         "the server's network.builder = 'letters_net.py:net' is not installed here (builder names the file "
-        "letters_net.py, which is no Python file: give its path): put the server's file there."
+        "letters_net.py, which is no Python file here: put it there, seen from the current folder, or give its "
+        "path): put the server's file there."
     )
     (kitchen / "letters_net.py").write_text(TOKENS_NET + "# mine\n")
     assert "its builder letters_net.py:net is another one than the server's" in str(ask(content, allowed)["problem"])

@@ -44,7 +44,7 @@ def test_a_named_file_and_module_are_executed_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("nowhere.py:Mine", "method.name names the file nowhere.py, which is no Python file: give its path."),
+        ("nowhere.py:Mine", "method.name names the file nowhere.py, which is no Python file here: put it there, "),
         ("no_such_module:Mine", "method.name names the module 'no_such_module', which cannot be imported: "),
         ("json.no_such_module:Mine", "method.name names the module 'json.no_such_module', which cannot be imported: "),
         ("pathlib.inner:Mine", "method.name names the module 'pathlib.inner', which cannot be imported: "),

@@ -196,6 +196,11 @@ def test_a_wrong_fleet_file_is_refused(tmp_path: Path, text: str, message: str) 
         read_population(write_csv(tmp_path, text))
 
 
+def test_names_that_are_needed_are_not_made_up(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"has no column name, only \['client', 'budget_macs'\]"):
+        read_population(write_csv(tmp_path, "client,budget_macs\na,1e6\n"), named=True)
+
+
 def test_a_fleet_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"missing\.csv"):
         read_population(tmp_path / "missing.csv")

@@ -126,6 +126,15 @@ def test_budgets_are_dealt_out_to_a_wished_correlation(wished: float) -> None:
     assert measure_correlation(dealt, sizes)["rank_correlation"] == pytest.approx(wished, abs=0.04)
 
 
+def test_a_correlation_is_reached_although_many_hold_equally_much() -> None:
+    generator = named_generator(3)
+    sizes, budgets = np.minimum(generator.integers(20, 200, 300), 64), generator.uniform(1e6, 9e6, 300)
+    dealt = assign_budgets(budgets, sizes, -0.5, named_generator(0))
+    assert measure_correlation(dealt, sizes)["rank_correlation"] == pytest.approx(-0.5, abs=0.01)
+    alike = np.full(300, 5e6)
+    assert np.array_equal(assign_budgets(alike, sizes, 0.5, named_generator(0)), alike)
+
+
 def test_a_perfect_correlation_orders_budgets_by_data() -> None:
     sizes = np.array([5, 9, 1, 7])
     dealt = assign_budgets(np.array([4.0, 3.0, 2.0, 1.0]), sizes, 1.0, named_generator(0))

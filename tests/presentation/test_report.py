@@ -1,3 +1,4 @@
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -79,12 +80,16 @@ def test_a_run_over_text_with_two_test_sets(
 ) -> None:
     copied = copytree(runs["fedavg"].folder.path, tmp_path / "text")
     run = make_up_text_run("text", sets=2, trained=RunFolder.open(copied))
+    division = {"training": 4, "held_out": 2, "server": 0, "excluded": 0, "pooled": 0}
+    measured = {"division": division, "budgets_and_data": {"rank_correlation": 0.5, "gamma": 0.25}}
+    (copied / "summary.json").write_text(json.dumps({**run.summary, **measured}))
     page = write_report([run], tmp_path / "report.html")[0].read_text()
     for part in (
         "elastic network: bits per symbol at every cost",
         "Bits per symbol and cost",
         "Test bits per symbol (less is better) of every operating point",
         "Bands are standard errors over clients.",
+        "0.50 correlated with budgets (gamma 0.25); 4 clients train, 2 held out.",
         "bits per symbol, set 0",
         "bits per symbol, set 1",
         "3 \N{PLUS-MINUS SIGN} 0.1",

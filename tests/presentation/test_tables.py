@@ -75,6 +75,15 @@ def test_what_is_the_same_for_all_is_not_dwelt_upon() -> None:
     assert "client wins" not in text
 
 
+def test_clients_of_the_data_s_own_are_told_by_what_they_do() -> None:
+    division = {"training": 4, "held_out": 2, "server": 1, "excluded": 0, "pooled": 3}
+    natural = {**SUMMARY, "division": division, "budgets_and_data": {"rank_correlation": -0.25, "gamma": -0.1}}
+    text = "\n".join(lines_of(*describe_run(natural, np.ones(4))))
+    assert "3 to 9 examples a client, -0.25 correlated with budgets (gamma -0.10); 4 clients train" in text
+    assert "2 held out, 1 the server's, 3 in pools" in " ".join(text.split())
+    assert "correlated with their targets" not in text
+
+
 FIGURES = {"bits": 2.5, "accuracy": 0.4, "perplexity": 5.657}
 TEXT: dict[str, Any] = {
     **SUMMARY,
@@ -137,7 +146,7 @@ def test_a_ladder_with_and_without_quantised_networks() -> None:
 def test_latency() -> None:
     point = {"name": "1k", "parameters": 12_345, "accuracy": 0.5, "median_ms": 1.2345, "fastest_ms": 0.5}
     lines = lines_of(latency_table({"device": "a phone", "threads": 2, "points": [point]}))
-    assert lines[0].strip() == "one image on a phone, 2 threads"
+    assert lines[0].strip() == "one example on a phone, 2 threads"
     assert cells_of(lines[4]) == ["1k", "12,345", "50.00 %", "1.23 ms", "0.5 ms"]
 
 
@@ -155,7 +164,8 @@ def test_data_sets_and_what_they_need() -> None:
     spoken = {**known, "name": "ours", "kind": "tokens", "task": "next-token", "shape": [80], "clients": 1027}
     served = {**known, "name": "his", "channels": 2, "server_examples": 90}
     unknown = {"name": "hers", "state": "damaged", "needs": "prepare [it] again", "classes": None}
-    lines = lines_of(*describe_data([known, {**known, **unknown}, spoken, served]))
+    metered = {**known, "name": "its", "kind": "numbers", "task": "regression", "shape": [6], "classes": 1}
+    lines = lines_of(*describe_data([known, {**known, **unknown}, spoken, served, metered]))
     assert cells_of(lines[4]) == ["mine", "8 x 8 grey images, 3 classes", "1,200", "300", "", "prepared"]
     assert cells_of(lines[5]) == ["hers", "", "", "", "", "damaged"]
     assert cells_of(lines[6]) == ["ours", "80 tokens, 3 next tokens", "1,200", "300", "1,027", "prepared"]
@@ -167,6 +177,7 @@ def test_data_sets_and_what_they_need() -> None:
         "",
         "prepared",
     ]
+    assert cells_of(lines[8])[:2] == ["its", "6 numbers, 1 target"]
     assert lines[-1] == "hers: prepare [it] again"
 
 

@@ -1,6 +1,7 @@
 """The parts that a recipe describes, and the methods it may name."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -92,3 +93,20 @@ def test_every_method_is_described_with_its_operating_points() -> None:
 def test_operating_points_are_those_of_the_recipe() -> None:
     (fedavg,) = [one for one in list_methods("digits") if one["name"] == "fedavg"]
     assert [point["macs"] for point in fedavg["operating_points"]] == [128_320]
+
+
+def test_budgets_that_are_drawn_are_raised_by_their_setting() -> None:
+    message = refusal("digits", population__least_macs=1e4)
+    assert "below the smallest network's 128320" in message
+    assert "raise population.least_macs, give the method" in message
+
+
+def test_a_network_with_other_outputs_than_the_task_needs(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import fedfeast\nfrom torch import nn\n@fedfeast.elastic(width=[2, 4])\ndef net(width):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.Linear(width, 7))\n"
+    )
+    assert refusal("digits", network__builder=f"{tmp_path / 'mine.py'}:net") == (
+        "builder net makes [7] of an example, and classification on digits needs [10]: end it with as many outputs, "
+        "which the builder may ask for as classes."
+    )

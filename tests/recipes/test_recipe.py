@@ -234,3 +234,33 @@ def test_a_run_folder_with_a_former_section_is_read_in_silence(
     assert "[hostile]" in recipe.read_text()
     assert Run.open(folder.path).recipe.adversary.share == 0.2
     assert caplog.records == []
+
+
+def test_another_builder_does_not_take_the_values_of_the_recipes_own() -> None:
+    text = (
+        MINIMAL
+        + """
+[network]
+builder = "conv1d"
+choices = { width = [2, 4], depth = [1, 2] }
+options = { dropout = 0.1 }
+[variants]
+cache = "conv1d.csv"
+num_targets = 3
+"""
+    )
+    other = parse_recipe(text, "text", {"network.builder": "nested_transformer"})
+    assert (other.network.choices, other.network.options) == ({}, {})
+    assert (other.variants.cache, other.variants.num_targets) == ("members", 3)
+    given = {"network.builder": "nested_transformer", "network.choices.depth": [1, 3], "variants.cache": "mine.csv"}
+    told = parse_recipe(text, "text", given)
+    assert (told.network.choices, told.variants.cache) == ({"depth": [1, 3]}, "mine.csv")
+    same = parse_recipe(text, "text", {"network.builder": "conv1d", "seed": 1})
+    assert (same.network.choices["width"], same.variants.cache) == ([2, 4], "conv1d.csv")
+    assert load_recipe("digits", {"network.builder": "conv1d"}).variants.cache == "members"
+
+
+@pytest.mark.parametrize("value", ["ada", 1.0])
+def test_neither_a_share_nor_names(value: object) -> None:
+    with pytest.raises(InvalidInput, match=rf"data.held_out_clients = {value!r}: give a share below 1, or names."):
+        parse_recipe(MINIMAL, "text", {"data.held_out_clients": value})

@@ -8,6 +8,7 @@ import pytest
 
 from fedfeast.data import PrepareOptions, prepare_data
 from fedfeast.errors import InvalidInput
+from fedfeast.planning.outline import outline
 from fedfeast.randomness import named_generator
 from fedfeast.recipes import load_recipe
 from fedfeast.recipes.recipe import parse_recipe
@@ -30,6 +31,29 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     prepare_data("words", folder / "words.npz", folder, PrepareOptions(clients="person", task="next-token"))
     prepare_data("tags", folder / "tags.npz", folder, PrepareOptions(task="multi-label"))
     return folder
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        (None, "population.correlation = 0.5 has no effect where every client has 2 examples: leave it out, or let"),
+        ("client,budget_macs\nada,1e6\n", r"has no column name, only \['client', 'budget_macs'\]; say which client"),
+        (
+            "name,budget_macs\nadda,1e6\n",
+            r"'adda', and the data have no such client \(did you mean 'ada'\?\): correct it",
+        ),
+        ("name,budget_macs\n", "has no rows below the header"),
+    ],
+)
+def test_budgets_that_do_not_go_with_the_data_s_clients(
+    data: Path, tmp_path: Path, rows: str | None, sentence: str
+) -> None:
+    (tmp_path / "budgets.csv").write_text(rows or "")
+    given = {"population.correlation": 0.5} if rows is None else {"population.file": str(tmp_path / "budgets.csv")}
+    server = {"data.server_clients": 0.0, "data.validation_examples": 1, "data.calibration_examples": 2}
+    settings = {"data.name": "waves", "data.folder": str(data), "data.held_out_clients": 0.0, **server, **given}
+    with pytest.raises(InvalidInput, match=sentence):
+        outline(load_recipe("motion", {**settings, "evaluation.by": "clients"}))
 
 
 def refusal(recipe: str, data: Path, settings: dict[str, Any]) -> str:
@@ -62,6 +86,11 @@ TAGS = {"data.name": "tags", "network.builder": "conv1d", "variants.cache": MEMB
             "text",
             {**WORDS, "augmentation.time_shift": 2},
             "augmentation.time_shift = 2 is for numbers, and words holds tokens: leave it out, or choose mask_share.",
+        ),
+        (
+            "text",
+            {**WORDS, "augmentation.flip": True},
+            "augmentation.flip = True is for images, and words holds tokens: leave it out, or choose mask_share.",
         ),
         (
             "text",

@@ -71,6 +71,28 @@ def test_a_shipped_builder_keeps_its_name_and_its_options(tmp_path: Path) -> Non
     assert len(run.curve.points) == 3
 
 
+def test_budgets_of_a_shipped_recipe_are_raised_to_reach_the_network(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    wide = own_networks.cnn.with_choices(width=[256, 512])
+    drawn = {key: value for key, value in SHORT.items() if not key.startswith("population")}
+    run = fedfeast.train("digits", tmp_path / "run", {**drawn, "training.rounds": 1}, network=wide)
+    assert "budgets of digits begin at 150k MACs, below this network's smallest: they now range from" in caplog.text
+    budgets = run.folder.budgets_macs()
+    assert run.recipe.population.least_macs == run.curve.points[0].macs <= budgets.min()
+    assert budgets.max() <= run.recipe.population.greatest_macs == run.curve.points[-1].macs
+    # What the caller says of budgets stands, and a recipe of the caller's own too.
+    with pytest.raises(InvalidInput, match="no client can afford the smallest network, 248320 MACs"):
+        fedfeast.train("digits", tmp_path / "other", SHORT, network=wide)
+    with pytest.raises(InvalidInput, match="below the smallest network's"):
+        fedfeast.train(fedfeast.load_recipe("digits", drawn), tmp_path / "other", network=wide)
+
+
+def test_only_what_elastic_made_is_a_network(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"network is a type and no builder: decorate its function"):
+        fedfeast.train("digits", tmp_path / "run", SHORT, network=nn.Linear)  # type: ignore[arg-type]
+
+
 def test_a_builder_that_no_later_process_could_find_is_refused(tmp_path: Path) -> None:
     program = "from fedfeast import elastic\n@elastic(width=[2, 4])\ndef prompt(width): ..."
     names: dict[str, Any] = {}

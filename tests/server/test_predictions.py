@@ -81,6 +81,8 @@ def test_numbers_and_tokens_come_as_json() -> None:
         (b"[" * 100_000, NUMBERS, "the body is no JSON of numbers"),
         (b"[1, 2, 3]", NUMBERS, r"the example has the shape \[3\]: send one example, 2 x 3 numbers"),
         (b"[[1, 2, NaN], [4, 5, 6]]", NUMBERS, "the example holds what is no finite number"),
+        (b"[[1, 2, 1e300], [4, 5, 6]]", NUMBERS, "the example holds what is no finite number"),
+        (b"[0, 5]", TOKENS, "send one example, 3 token ids as a list."),
         (b"[0, 5, 1]", TOKENS, "the example holds the token 5: give ids from 0 to 4."),
         (b"[0, -1, 1]", TOKENS, "the example holds the token -1"),
         (b"[0, 0.5, 1]", TOKENS, "the example holds the token 0.5"),

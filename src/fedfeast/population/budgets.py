@@ -117,23 +117,25 @@ def paper_population() -> Population:
     return Population(ranks_to_budgets(ranks, PAPER_NUM_RANKS, PAPER_LEAST_MACS, PAPER_GREATEST_MACS))
 
 
-def read_population(path: str | Path) -> Population:
-    """Return the population of a CSV file with a column budget_macs and, if wanted, a column name."""
+def read_population(path: str | Path, named: bool = False) -> Population:
+    """Return the population of a CSV file with a column budget_macs and, if wanted, a column name; named: it must."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as lines:
-            return _parse_population(lines, str(path))
+            return _parse_population(lines, str(path), named)
     except OSError as error:
         raise InvalidInput(f"Cannot read the population file {path} ({error.strerror}); check the path.") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise InvalidInput(f"{path} is no CSV text ({error}); save it as comma-separated UTF-8.") from error
 
 
-def _parse_population(lines: Iterable[str], source: str) -> Population:
+def _parse_population(lines: Iterable[str], source: str, named: bool) -> Population:
     reader = csv.DictReader(lines, skipinitialspace=True)
     columns = [column.strip() for column in reader.fieldnames or []]
     reader.fieldnames = columns
     if "budget_macs" not in columns:
         raise InvalidInput(f"{source} has no column budget_macs, only {columns}; name the column of the budgets so.")
+    if named and "name" not in columns:
+        raise InvalidInput(f"{source} has no column name, only {columns}; say which client a budget is of.")
     budgets_macs: list[float] = []
     names: dict[str, None] = {}  # a set that keeps its order
     for row in reader:

@@ -12,6 +12,7 @@ from fedfeast.errors import InvalidInput
 from fedfeast.population.partition import Partition, are_classes, group_by_client
 
 Chosen = float | tuple[str, ...]  # a share of the clients, or their names
+HALVINGS = 20  # of the range in which a correlation is looked for
 
 
 @dataclass(frozen=True)
@@ -118,16 +119,28 @@ def assign_budgets(
     generator: np.random.Generator,
 ) -> NDArray[np.float64]:
     """Return the budgets dealt out so that their ranks correlate with those of the clients' data as wished."""
-    # A Gaussian copula: ranks of z = r x + sqrt(1 - r^2) e, with r such that Spearman's correlation is the wished one.
-    pearson = 2 * np.sin(np.pi * correlation / 6)
+    # A Gaussian copula: ranks of z = r x + sqrt(1 - r^2) e, with x in the order of the data and e apart from it.
     noise = generator.standard_normal(len(budgets_macs))
     of_data = _normal_scores(num_examples, generator)
     noise -= of_data * (noise @ of_data) / (of_data @ of_data) if len(of_data) > 2 else 0.0
     noise /= max(float(noise.std()), 1e-12)
-    wanted = pearson * of_data / max(float(of_data.std()), 1e-12) + np.sqrt(max(0.0, 1 - pearson**2)) * noise
-    dealt = np.empty_like(budgets_macs)
-    dealt[np.argsort(wanted, kind="stable")] = np.sort(budgets_macs)
-    return dealt
+    of_data /= max(float(of_data.std()), 1e-12)
+
+    def deal(pearson: float) -> NDArray[np.float64]:
+        wanted = pearson * of_data + np.sqrt(max(0.0, 1 - pearson**2)) * noise
+        dealt = np.empty_like(budgets_macs)
+        dealt[np.argsort(wanted, kind="stable")] = np.sort(budgets_macs)
+        return dealt
+
+    def reached(pearson: float) -> float:
+        return measure_correlation(deal(pearson), num_examples)["rank_correlation"] or 0.0
+
+    # Clients with equally many examples weaken it, so r is looked for: Spearman's correlation rises with it.
+    low, high = -1.0, 1.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if reached(middle) < correlation else (low, middle)
+    return deal(min((low, high), key=lambda one: abs(reached(one) - correlation)))
 
 
 def measure_correlation(budgets_macs: NDArray[np.float64], num_examples: NDArray[np.int64]) -> dict[str, float | None]:

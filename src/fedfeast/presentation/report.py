@@ -12,7 +12,7 @@ from fedfeast.planning.coverage import cover
 from fedfeast.planning.outline import outline
 from fedfeast.presentation.pages import Pictures, write_page
 from fedfeast.presentation.run_charts import clients_charts, coverage_charts, curve_charts, history_charts, label_of
-from fedfeast.presentation.tables import figure_columns, policy_facts
+from fedfeast.presentation.tables import data_in_words, figure_columns, policy_facts
 from fedfeast.runs import Run
 from fedfeast.units import format_macs
 
@@ -118,14 +118,10 @@ def _wins(run: Run, first: Run) -> str:
 
 def _describe(run: Run, pictures: Pictures) -> dict[str, Any]:
     name = run.folder.path.name
-    figures = [
-        pictures.add(
-            "Clients",
-            f"{name}-clients",
-            clients_charts(run),
-            "Each client's share of the examples over its budget.",
-        )
-    ]
+    caption = "Each client's share of the examples over its budget."
+    if run.folder.has_summary() and "division" in run.summary:  # the data's own clients
+        caption = f"{caption[:-1]}: {data_in_words(run.summary)}."
+    figures = [pictures.add("Clients", f"{name}-clients", clients_charts(run), caption)]
     examples = np.array([float(row["num_examples"]) for row in run.folder.clients()])
     coverage = cover(outline(run.recipe), examples)
     if coverage is not None:

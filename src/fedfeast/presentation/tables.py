@@ -54,7 +54,7 @@ def _values(curve: Curve) -> list[str]:
 
 
 def _run_facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    traffic, shares = summary["traffic"], summary["partition"]
+    traffic = summary["traffic"]
     score = f"{summary['clients']} clients, each with the largest variant it affords"
     metric = metric_of(summary)
     facts = [("population score", f"{metric.show(summary['population_score'])} ({score})")]
@@ -64,23 +64,38 @@ def _run_facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         facts.append(("clients served", f"{served}; the others count as {counted} in the score"))
     payload = f"{traffic['mean_payload_parameters']:,.0f} of {traffic['supernet_parameters']:,} parameters a client"
     saved = f"{traffic['reduction']:.2f}x less than sending the whole supernet ({payload})"
-    correlation = (
-        f"{shares['share_correlation']:.3f} correlated with their targets"
-        if "share_correlation" in shares
-        else "equal by design"
-    )
-    examples = f"{shares['smallest_shard']} to {shares['largest_shard']} examples a client"
     seconds = f"{summary['training_seconds']:.1f} s; best validated round {summary['best_round']}"
     facts += [
         ("traffic saved", saved),
         ("training time", seconds),
-        ("data", f"{examples}, shares {correlation}; {shares['moved_examples']} examples moved"),
+        ("data", data_in_words(summary)),
         *policy_facts(summary),
     ]
     if "client_wins" in summary:
         wins = summary["client_wins"]
         facts.append(("client wins", f"{wins['wins']} better, {wins['ties']} equal, {wins['losses']} worse"))
     return [*facts, ("picture", summary["picture"])]
+
+
+def data_in_words(summary: Mapping[str, Any]) -> str:
+    """Say what clients hold: how it came out of what was asked, or how the data's own go with their budgets."""
+    shares = summary["partition"]
+    examples = f"{shares['smallest_shard']} to {shares['largest_shard']} examples a client"
+    if "division" in summary:
+        division, measured = summary["division"], summary["budgets_and_data"]
+        correlation = measured["rank_correlation"]
+        together = "all alike"
+        if correlation is not None:
+            together = f"{correlation:.2f} correlated with budgets (gamma {measured['gamma']:.2f})"
+        roles = {"held_out": "held out", "server": "the server's", "excluded": "left out", "pooled": "in pools"}
+        others = "".join(f", {division[key]} {role}" for key, role in roles.items() if division[key])
+        return f"{examples}, {together}; {division['training']} clients train{others}"
+    correlation = (
+        f"{shares['share_correlation']:.3f} correlated with their targets"
+        if "share_correlation" in shares
+        else "equal by design"
+    )
+    return f"{examples}, shares {correlation}; {shares['moved_examples']} examples moved"
 
 
 def policy_facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -129,7 +144,7 @@ def _tested(facts: Mapping[str, Any], metric: Metric) -> float | None:
 
 def latency_table(measured: Mapping[str, Any]) -> Table:
     """Show every served network's latency on the device that measured it."""
-    title = f"one image on {measured['device']}, {measured['threads']} threads"
+    title = f"one example on {measured['device']}, {measured['threads']} threads"
     metric = metric_of(measured)
     table = _table(title, ("MACs", "parameters", f"test {metric.title}", "median", "fastest"))
     for row in measured["points"]:
@@ -163,7 +178,12 @@ def _size_of(row: Mapping[str, Any]) -> list[str]:
 def outputs_in_words(facts: DatasetFacts) -> str:
     """Say what is to be predicted: how many classes, or what the task has in their place."""
     kinds = {"next-token": "next tokens", "multi-label": "labels", "regression": "targets"}
-    return f"{facts.classes} {kinds.get(facts.task, 'classes')}"
+    kind = kinds.get(facts.task, "classes")
+    return (
+        f"1 {kind.removesuffix('s')}"
+        if facts.classes == 1 and facts.task != "classification"
+        else f"{facts.classes} {kind}"
+    )
 
 
 def example_in_words(facts: DatasetFacts) -> str:

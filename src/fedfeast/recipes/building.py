@@ -16,6 +16,7 @@ from fedfeast.federation import LocalSgd, Method, Parts, Privacy
 from fedfeast.methods import find_method
 from fedfeast.networks import ElasticNetwork, ElasticResNet, ResNet, SearchSpace
 from fedfeast.networks.built import Builder, BuiltNetwork
+from fedfeast.networks.built.builder import source_file
 from fedfeast.networks.shipped import BUILDERS, find_builder
 from fedfeast.own_code import find_own, offer
 from fedfeast.population import (
@@ -57,7 +58,14 @@ def build_network(recipe: Recipe) -> ElasticNetwork:
     if section.builder is not None:
         builder = find_builder(section.builder).with_choices(**section.choices).with_options(**section.options)
         dtype = torch.int64 if facts.kind == "tokens" else torch.float32
-        return BuiltNetwork(builder, facts.known, facts.input_shape, dtype)
+        network = BuiltNetwork(builder, facts.known, facts.input_shape, dtype)
+        if network.output_shape != facts.output_shape:
+            raise InvalidInput(
+                f"builder {builder.name} makes {list(network.output_shape)} of an example, and {facts.task} on "
+                f"{recipe.data.name} needs {list(facts.output_shape)}: end it with as many outputs, which the builder "
+                "may ask for as classes."
+            )
+        return network
     space = section.model_dump(exclude={"builder", "choices", "options", "weights"})
     return ElasticResNet(
         SearchSpace(**space, image_size=facts.side, image_channels=facts.channels, classes=facts.classes)
@@ -75,7 +83,7 @@ def builder_settings(builder: Builder) -> dict[str, Any]:
             "put it at the top of a file."
         )
     else:
-        name = offer(builder, function.__code__.co_filename, builder.name, "network")
+        name = offer(builder, source_file(function), builder.name, "network")
     choices = {choice: list(values) for choice, values in builder.choices.items()}
     return {"network.builder": name, "network.choices": choices, "network.options": dict(builder.options)}
 
@@ -147,13 +155,18 @@ def _natural_population(section: PopulationSection, seed: int, split: NaturalSpl
     if section.file is not None:
         return Population(_budgets_by_name(section.file, split.division), names)
     drawn = _zipf_population(section, seed, len(names)).budgets_macs
+    if section.correlation is not None and len(names) > 1 and np.ptp(split.sizes) == 0:
+        raise InvalidInput(
+            f"population.correlation = {section.correlation:g} has no effect where every client has {split.sizes[0]} "
+            "examples: leave it out, or let data.most_examples leave them more."
+        )
     if section.correlation is not None:
         drawn = assign_budgets(drawn, split.sizes, section.correlation, named_generator(seed, "correlation"))
     return Population(drawn, names)
 
 
 def _budgets_by_name(file: str, division: ClientDivision) -> NDArray[np.float64]:
-    listed = read_population(Path(file))
+    listed = read_population(Path(file), named=True)
     budgets = dict(zip(listed.names, listed.budgets_macs, strict=True))
     known = set(division.all_names)
     unknown = next((name for name in listed.names if name not in known), None)
@@ -179,7 +192,7 @@ def choose_participants(section: PopulationSection, population: Population, meth
     if len(below) and section.below_smallest == "error":
         raise InvalidInput(
             f"client {population.names[below[0]]} has a budget of {budgets[below[0]]:.0f} MACs, below the smallest "
-            f"network's {least} ({len(below)} of {len(budgets)} clients): raise the budgets, "
+            f"network's {least} ({len(below)} of {len(budgets)} clients): raise {_budget_setting(section)}, "
             "give the method a smaller network, or set population.below_smallest=exclude to leave them out."
         )
     distinct, of_client = np.unique(budgets, return_inverse=True)
@@ -191,6 +204,10 @@ def choose_participants(section: PopulationSection, population: Population, meth
             "raise the budgets or choose a smaller variant."
         )
     return participants
+
+
+def _budget_setting(section: PopulationSection) -> str:
+    return "population.least_macs" if section.source in ("zipf", "data") and section.file is None else "the budgets"
 
 
 def build_partition(

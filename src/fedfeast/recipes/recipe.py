@@ -179,6 +179,7 @@ def parse_recipe(
         if now in table:
             raise InvalidInput(f"recipe {source} has [{former}] and [{now}], two names of one section: keep [{now}].")
         _set(table, former, table.pop(former), tell)
+    _forget_other_network(table, dict(pairs))
     for dotted, value in pairs:
         _set(table, dotted, value)
     try:
@@ -264,6 +265,18 @@ def _set(table: dict[str, Any], dotted: str, value: Any, tell: bool = True) -> N
     table[key] = None if value == "none" else value  # TOML has no null; none unsets an optional field
 
 
+def _forget_other_network(table: dict[str, Any], given: Mapping[str, Any]) -> None:
+    """Leave out what the text says of its network where the settings name another: choices, options and cache."""
+    network, variants = table.get("network", {}), table.get("variants", {})
+    if "network.builder" not in given or not isinstance(network, dict) or not isinstance(variants, dict):
+        return
+    named = given["network.builder"]
+    if network.get("builder") != (None if named == "none" else named):
+        # A choice of the same name would otherwise silently take the other network's values.
+        table["network"] = {key: value for key, value in network.items() if key not in ("choices", "options")}
+        table["variants"] = {key: value for key, value in variants.items() if key != "cache"}
+
+
 def _explain(error: ValidationError, prefix: str = "", model: type[Section] | None = None) -> str:
     """Say in one sentence what is wrong with the first offending field."""
     first = error.errors()[0]
@@ -276,6 +289,8 @@ def _explain(error: ValidationError, prefix: str = "", model: type[Section] | No
     if first["type"] == "value_error":
         return str(first["ctx"]["error"])
     message = str(first["msg"])
+    if path[-1:] == ["constrained-float"]:  # what pydantic calls the first of two types that a setting may have
+        return f"{dotted.removesuffix('.constrained-float')} = {first['input']!r}: give a share below 1, or names."
     return f"{dotted} = {first['input']!r}: {message[0].lower()}{message[1:]}."
 
 

@@ -24,8 +24,8 @@ def suited_augmentation(section: AugmentationSection, facts: DatasetFacts, data:
             given = getattr(section, name)
             if name in section.model_fields_set and given != nothing:
                 raise InvalidInput(
-                    f"augmentation.{name} = {given!r} is for images, and {data} holds {facts.kind}: "
-                    "leave it out, or choose time_shift, noise or mask_share."
+                    f"augmentation.{name} = {given!r} is for images, and {data} holds {facts.kind}: leave it out, "
+                    f"or choose {'mask_share' if facts.kind == 'tokens' else 'time_shift, noise or mask_share'}."
                 )
         section = section.model_copy(update=NO_IMAGE_AUGMENTATION)
     if facts.kind == "tokens":

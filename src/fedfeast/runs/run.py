@@ -1,5 +1,6 @@
 """One run, from recipe to summary: the verbs of the command line for Python."""
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -24,8 +25,8 @@ from fedfeast.own_code import remember
 from fedfeast.planning.outline import outline
 from fedfeast.planning.plan import plan_traffic
 from fedfeast.population.natural import measure_correlation
-from fedfeast.recipes.building import build_privacy, builder_settings
-from fedfeast.recipes.recipe import Recipe, pairs_of, resolve_recipe
+from fedfeast.recipes.building import build_network, build_privacy, builder_settings
+from fedfeast.recipes.recipe import Recipe, packaged_recipes, pairs_of, resolve_recipe
 from fedfeast.recipes.splitting import NaturalSplit
 from fedfeast.recipes.suitability import MEMBERS
 from fedfeast.runs.assembly import Federation, assemble
@@ -33,6 +34,7 @@ from fedfeast.runs.checkpoint import Best, TrainingState
 from fedfeast.runs.folder import RunFolder
 from fedfeast.runs.interrupts import interruptible, uninterrupted
 from fedfeast.runs.training import ClientSource, Observer, Silent, SimulatedClients, train_rounds
+from fedfeast.units import format_macs
 
 
 class Interrupted(Exception):
@@ -257,10 +259,33 @@ def train(
 
     A network is what ``elastic`` made of a constructor; it stands in for the recipe's own.
     """
+    if not isinstance(network, Builder | None):
+        given = type(network).__name__
+        raise InvalidInput(f"network is a {given} and no builder: decorate its function with fedfeast.elastic(...).")
     if network is not None:
         # The recipe's cache is of its own network's sizes; those of another one are chosen anew, unless listed.
         settings = {"variants.cache": MEMBERS, **dict(pairs_of(settings)), **builder_settings(network)}
+        settings |= _reaching_budgets(recipe, settings)
     return Run.create(recipe, out, settings).train(observer)
+
+
+def _reaching_budgets(recipe: str | Path | Recipe, settings: Mapping[str, Any]) -> dict[str, float]:
+    """Return budgets over the sizes of the settings' network where a shipped recipe's own are below all of them."""
+    if recipe not in packaged_recipes() or settings.keys() & {"population", "population.least_macs"}:
+        return {}
+    loaded = resolve_recipe(recipe, settings)
+    section, network = loaded.population, build_network(loaded)
+    least, greatest = (float(network.macs(one)) for one in (network.smallest, network.largest))
+    is_drawn = section.source in ("zipf", "data") and section.file is None and section.below_smallest == "error"
+    if not is_drawn or section.least_macs >= least:
+        return {}
+    # They were chosen for the recipe's own network.
+    reached = max(float(settings.get("population.greatest_macs", greatest)), least)
+    logging.getLogger("fedfeast").warning(
+        "budgets of %s begin at %s MACs, below this network's smallest: they now range from %s to %s MACs",
+        *(recipe, *map(format_macs, (section.least_macs, least, reached))),
+    )
+    return {"population.least_macs": least, "population.greatest_macs": reached}
 
 
 def evaluate(path: str | Path) -> Curve:

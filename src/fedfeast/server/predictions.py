@@ -87,14 +87,15 @@ def read_example(content: bytes, facts: DatasetFacts) -> torch.Tensor:
 def read_numbers(content: bytes, facts: DatasetFacts) -> torch.Tensor:
     """Return one example given as nested lists in JSON; another shape, or a token that there is none of, is refused."""
     shape = " x ".join(map(str, facts.input_shape))
-    remedy = f"send one example, {shape} numbers as nested lists"
+    what = "token ids as a list" if facts.kind == "tokens" else "numbers as nested lists"
+    remedy = f"send one example, {shape} {what}"
     try:
         numbers = np.asarray(json.loads(content), dtype=np.float64)
     except (ValueError, TypeError, RecursionError, OverflowError) as error:
         raise InvalidInput(f"the body is no JSON of numbers: {remedy}.") from error
     if numbers.shape != facts.input_shape:
         raise InvalidInput(f"the example has the shape {list(numbers.shape)}: {remedy}.")
-    if not np.isfinite(numbers).all():
+    if not (np.abs(numbers) <= np.finfo(np.float32).max).all():  # networks compute in float32
         raise InvalidInput(f"the example holds what is no finite number: {remedy}.")
     known = (numbers == numbers.round()) & (numbers >= 0) & (numbers < facts.vocabulary)
     if facts.kind == "tokens" and not known.all():

@@ -127,6 +127,7 @@ def broken(value: float) -> np.ndarray:
         (own(labels=np.ones((20, 2), int)), {}, r"labels of mine.npz have shape \(20, 2\): a class an example"),
         (own(labels=CLASSES * 0), {}, r"of one class only \(0\)"),
         (own(labels=[""] + ["a"] * 19), {}, "labels of mine.npz lack one in example 0"),
+        (own(labels=[f"{one / 8}" for one in range(20)]), {}, "numbers like 2.375, most of them once: say --task regr"),
         (own(labels=CLASSES.astype(object)), {}, "labels of mine.npz are Python objects"),
         (own(TOKENS), {"task": "next-token"}, r"next tokens are whole numbers of the shape \(20, 4\)"),
         (own(TOKENS, TOKENS - 2), {"task": "next-token"}, "labels of mine.npz hold the token -2"),

@@ -40,6 +40,9 @@ def doubled():
 def one():
     return 1
 
+def gone():
+    raise OSError("no such\\n file")
+
 nothing = None
 """
 
@@ -78,6 +81,7 @@ def test_a_tuple_does_too(own: str) -> None:
         ("unlabelled", "gave no labels"),
         ("ragged", "are no array"),
         ("doubled", "gave test and test_share"),
+        ("gone", r"mine.py:gone raised OSError \(no such file\): mend it."),
         ("one", "gave int: return a mapping"),
         ("nothing", "has no function 'nothing'"),
         ("missing", "has no function 'missing'"),

@@ -81,9 +81,22 @@ def raises(width: int) -> nn.Module:
     raise KeyError("gone")
 
 
+def says_much(width: int) -> nn.Module:
+    raise RuntimeError("first\n  second")
+
+
+def ends_the_program(width: int) -> nn.Module:
+    raise SystemExit(0)
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
-    [(returns_a_number, "returned int for width=2"), (raises, r"raised KeyError for width=2 \('gone'\)")],
+    [
+        (returns_a_number, "returned int for width=2"),
+        (raises, r"raised KeyError for width=2 \('gone'\)"),
+        (says_much, r"raised RuntimeError for width=2 \(first second\): mend it"),
+        (ends_the_program, r"raised SystemExit for width=2 \(0\): mend it"),
+    ],
 )
 def test_a_builder_that_builds_nothing_is_refused(function: Any, message: str) -> None:
     builder = elastic(width=[2, 4])(function)

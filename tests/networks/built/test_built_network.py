@@ -173,3 +173,17 @@ def test_equal_networks_are_equal() -> None:
     assert built_cnn() == built_cnn()
     assert hash(built_cnn()) == hash(built_cnn())
     assert built_cnn() != built_cnn(classes=4)
+
+
+def test_sizes_that_change_after_the_network_was_examined_are_refused() -> None:
+    extra = [0]
+    builder = elastic(width=[2, 4])(lambda width: nn.Linear(3, 3 * width + extra[0]))
+    network = BuiltNetwork(builder, {}, (3,))
+    assert [network.parameters(one) for one in (network.smallest, network.largest)] == [24, 48]
+    extra[0] = 1
+    with pytest.raises(
+        InvalidInput, match=r"is not deterministic: called twice for width=4, parameter weight is \(12, 3\)"
+    ):
+        network.initial_weights(named_generator(0))
+    with pytest.raises(InvalidInput, match=r"called twice for width=2, parameter weight is \(6, 3\) and then \(7, 3\)"):
+        network.skeleton(network.smallest, torch.float32, torch.device("cpu"))

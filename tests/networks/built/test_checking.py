@@ -41,6 +41,23 @@ def test_an_array_is_one_example_or_a_batch() -> None:
         check(nn.Linear, torch.randn(5))  # type: ignore[arg-type]
 
 
+def embedding(width: int, *, classes: int) -> nn.Module:
+    return nn.Sequential(nn.Embedding(9, width), nn.Linear(width, classes))
+
+
+@pytest.mark.parametrize(
+    ("example", "message"),
+    [
+        (torch.empty(0, 5), r"the example of shape \[0, 5\] holds nothing"),
+        (torch.ones(2, 5, dtype=torch.complex64), "holds complex numbers"),
+        (torch.full((4, 5), 9), "cannot take this example .IndexError: .*token ids below the vocabulary"),
+    ],
+)
+def test_an_example_that_no_network_takes_is_refused(example: Tensor, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        check(elastic(width=[2, 4])(embedding), example, {"classes": 3}, quiet=True)
+
+
 class Fused(nn.Module):
     """Query, key and value in one layer of a changing width."""
 

@@ -48,6 +48,11 @@ class DatasetFacts:
         return self.input_shape if self.task == "next-token" else (self.classes,)
 
     @property
+    def output_shape(self) -> tuple[int, ...]:
+        """The shape of what a network is to say of one example: logits a class, a label or a next token, or numbers."""
+        return (*self.input_shape, self.classes) if self.task == "next-token" else (self.classes,)
+
+    @property
     def known(self) -> dict[str, Any]:
         """What a network's builder may ask for by name, as far as it makes sense for the kind of data."""
         known: dict[str, Any] = {"classes": self.classes, "shape": self.input_shape}

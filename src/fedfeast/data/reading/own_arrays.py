@@ -196,9 +196,18 @@ def _check_classes(labels: Array, what: str) -> tuple[Array, tuple[str, ...]]:
     names = tuple(_text(value) for value in values)
     if "" in names:
         raise InvalidInput(f"{what} lack one in example {int(np.flatnonzero(numbers == names.index(''))[0])}: fill it.")
+    if len(names) > len(labels) / 2 and any(map(_is_fraction, names)):
+        raise InvalidInput(f"{what} are numbers like {names[-1]}, most of them once: say --task regression.")
     if len(names) < 2:
         raise InvalidInput(f"{what} are of one class only ({names[0]}): a data set needs two or more.")
     return numbers.astype(np.int64), names
+
+
+def _is_fraction(name: str) -> bool:
+    try:
+        return not float(name).is_integer()
+    except ValueError:  # a word
+        return False
 
 
 def _check_clients(own: OwnArrays) -> tuple[tuple[str, ...], NDArray[np.int64] | None]:

@@ -14,7 +14,7 @@ from fedfeast.data.reading.options import PrepareOptions
 from fedfeast.data.reading.own_arrays import OwnArrays, decode_own
 from fedfeast.data.reading.prepared import LABEL_TYPES
 from fedfeast.data.reading.sources import suggest
-from fedfeast.errors import InvalidInput
+from fedfeast.errors import InvalidInput, in_one_line
 from fedfeast.own_code import find_own
 
 SETTING = "data.name"
@@ -63,7 +63,12 @@ def _decoded(name: str) -> Decoded:
 
 @lru_cache(maxsize=2)  # a recipe asks for the facts first, then for the examples
 def _call(function: Callable[[], Any], name: str) -> Decoded:
-    found = function()
+    try:
+        found = function()
+    except InvalidInput:
+        raise
+    except Exception as error:  # whatever a user's own code may raise
+        raise InvalidInput(f"{name} raised {type(error).__name__} ({in_one_line(error)}): mend it.") from error
     if isinstance(found, tuple) and 2 <= len(found) <= len(_ARRAYS):
         found = dict(zip(_ARRAYS, found, strict=False))
     if not isinstance(found, Mapping):

@@ -14,7 +14,7 @@ from typing import Any
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
-from fedfeast.errors import InvalidInput
+from fedfeast.errors import InvalidInput, in_one_line
 from fedfeast.networks.built.member import Member, Number
 
 RESERVED = ("macs", "params", "conv_macs", "fitness_score", "effectiveness", "entropy", "target")  # cache columns
@@ -120,11 +120,11 @@ class Builder:
         keywords = self.keywords(known)
         try:
             module = self.function(**member.values, **keywords)
-        except Exception as error:  # whatever a user's own code may raise
-            if isinstance(error, InvalidInput):
-                raise
+        except InvalidInput:
+            raise
+        except (Exception, SystemExit) as error:  # whatever a user's own code may raise
             raise InvalidInput(
-                f"builder {self.name} raised {type(error).__name__} for {member} ({error}): mend it, "
+                f"builder {self.name} raised {type(error).__name__} for {member} ({in_one_line(error)}): mend it, "
                 "or leave this value out of the choices."
             ) from error
         if not isinstance(module, nn.Module):
@@ -172,11 +172,16 @@ def _require_rising(builder: str, name: str, values: tuple[Number, ...]) -> None
 
 def source_hash(function: Callable[..., nn.Module]) -> str:
     """Return the SHA-256 of the file that the function stands in, or of its code where it stands in none."""
-    try:
-        file = getsourcefile(function)
-    except TypeError:  # a class or callable without source
-        file = None
-    if file is not None and Path(file).is_file():
+    file = source_file(function)
+    if Path(file).is_file():
         return hashlib.sha256(Path(file).read_bytes()).hexdigest()
     code = function.__code__.co_code if isinstance(function, FunctionType) else b""
     return hashlib.sha256(str(signature(function)).encode() + code).hexdigest()
+
+
+def source_file(function: Callable[..., nn.Module]) -> str:
+    """Return the file that a function or class stands in, or nothing where it stands in none."""
+    try:
+        return getsourcefile(function) or ""
+    except (TypeError, OSError):  # a class or callable without source
+        return ""

@@ -16,7 +16,7 @@ from fedfeast.networks.built.builder import Builder
 from fedfeast.networks.built.construction import FIXED_SEED, Tensors, construct, construct_empty
 from fedfeast.networks.built.cost import Cost, Specimen, count_cost, find_unused
 from fedfeast.networks.built.member import Member, Number
-from fedfeast.networks.built.nesting import find_misfit, refuse_wrong_nesting
+from fedfeast.networks.built.nesting import find_misfit, refuse_wrong_nesting, require_same_shapes
 from fedfeast.networks.built.skeleton import Skeleton
 from fedfeast.networks.layers import Layers, Weights
 from fedfeast.networks.layout import ALIGNMENT, Layout
@@ -110,7 +110,7 @@ class BuiltNetwork:
 
     def initial_weights(self, generator: np.random.Generator) -> Tensor:
         """Return the largest member as its constructor initialises it, by a seed out of the generator."""
-        module = construct(self.builder, self.largest, self.known, int(generator.integers(2**63)))
+        module = self._construct(self.largest, int(generator.integers(2**63)))
         flat, held = self.layout.zeros(torch.float32), dict(module.named_parameters())
         for name, view in self.layout.views(flat).items():
             view.copy_(held[name].detach())
@@ -128,7 +128,7 @@ class BuiltNetwork:
     def module(self, architecture: Member, weights: Weights) -> nn.Module:
         """Return a plain module of the member as its constructor makes it, with these weights, in float32."""
         # A builder may hand out one module twice, so a copy is filled.
-        module = copy.deepcopy(construct(self.builder, architecture, self.known, FIXED_SEED)).float().eval()
+        module = copy.deepcopy(self._construct(architecture)).float().eval()
         frozen = self._frozen(torch.float32, torch.device("cpu"))
         for name, parameter in module.named_parameters():
             parameter.requires_grad_(False)
@@ -148,12 +148,18 @@ class BuiltNetwork:
         """Return a skeleton of its own, for those who change it."""
         return self._make_skeleton(architecture, dtype, device)
 
+    def _construct(self, member: Member, seed: int = FIXED_SEED) -> nn.Module:
+        """Return a real member, which must have the shapes that were examined."""
+        module, tensors = construct(self.builder, member, self.known, seed), _tensors(self, member)
+        require_same_shapes(self.builder, member, {**tensors.learning, **tensors.frozen}, module)
+        return module
+
     @cached_property
     def _skeletons(self) -> Callable[[Member, torch.dtype, torch.device], Skeleton]:
         return lru_cache(maxsize=MOST_SKELETONS)(self._make_skeleton)
 
     def _make_skeleton(self, member: Member, dtype: torch.dtype, device: torch.device) -> Skeleton:
-        module = construct(self.builder, member, self.known, FIXED_SEED)
+        module = self._construct(member)
         return Skeleton(module, _tensors(self, member), self._frozen(dtype, device), dtype, device)
 
     @cached_property
@@ -164,7 +170,7 @@ class BuiltNetwork:
         """Return the values of what does not learn, the same for all members, once per precision and device."""
         names = _tensors(self, self.largest).frozen
         if names and (dtype, device) not in self._frozen_values:
-            held = dict(construct(self.builder, self.largest, self.known, FIXED_SEED).named_parameters())
+            held = dict(self._construct(self.largest).named_parameters())
             self._frozen_values[dtype, device] = {name: held[name].detach().to(device, dtype) for name in names}
         return self._frozen_values.get((dtype, device), {})
 

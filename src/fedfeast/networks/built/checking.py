@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedfeast.errors import InvalidInput
+from fedfeast.errors import InvalidInput, in_one_line
 from fedfeast.networks.built.builder import Builder
 from fedfeast.networks.built.built_network import BuiltNetwork
 from fedfeast.networks.built.example import fit
@@ -73,8 +73,14 @@ def check(
     inputs = fitted.inputs.double() if fitted.inputs.is_floating_point() else fitted.inputs
     guessed = ", ".join(f"{name} = {value}" for name, value in fitted.assumed.items())
     notes = [f"assumed, since known does not say it: {guessed}."] if guessed else []
-    notes += _try_passes(network, inputs)
-    notes += _try_axes(network, inputs)
+    try:
+        notes += _try_passes(network, inputs)
+        notes += _try_axes(network, inputs)
+    except (IndexError, RuntimeError) as error:  # of torch in the user's own forward
+        raise InvalidInput(
+            f"builder {builder.name} cannot take this example ({type(error).__name__}: {in_one_line(error)}): give "
+            "values that its forward takes, such as token ids below the vocabulary."
+        ) from error
     notes += _describe_norms(network.fresh_skeleton(network.largest, torch.float64, CPU).module)
     rows = _rows(network)
     report = CheckReport(

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedfeast.errors import InvalidInput
+from fedfeast.errors import InvalidInput, in_one_line
 from fedfeast.networks.built.construction import Tensors
 from fedfeast.networks.built.skeleton import Skeleton
 from fedfeast.networks.layers import EPSILON, Layers
@@ -73,9 +73,9 @@ def _measured(specimen: Specimen, measure: Callable[["_Pass"], Measured]) -> Mea
         raise
     except Exception as error:  # whatever a user's own code may raise
         raise InvalidInput(
-            f"an example of shape {list(input_shape)} does not fit the network ({type(error).__name__}: {error}): "
-            "give an example that its forward takes, let the builder ask the data for their shape, and use reshape, "
-            "not view, on parameters."
+            f"an example of shape {list(input_shape)} does not fit the network ({type(error).__name__}: "
+            f"{in_one_line(error)}): give an example that its forward takes, let the builder ask the data for their "
+            "shape, and use reshape, not view, on parameters."
         ) from error
 
 

@@ -62,6 +62,11 @@ def _as_inputs(example: Tensor | NDArray[Any]) -> Tensor:
         inputs = torch.as_tensor(np.ascontiguousarray(example) if isinstance(example, np.ndarray) else example)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InvalidInput(f"the example is {type(example).__name__}: give a tensor or an array.") from error
+    if not inputs.numel() or inputs.is_complex():
+        what = "complex numbers" if inputs.is_complex() else "nothing"
+        raise InvalidInput(
+            f"the example of shape {list(inputs.shape)} holds {what}: give one that the data might hold."
+        )
     is_token = inputs.dtype in (torch.int32, torch.int64)
     return inputs.detach().cpu().to(torch.int64 if is_token else torch.float32)
 

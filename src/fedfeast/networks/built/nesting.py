@@ -39,7 +39,7 @@ def refuse_wrong_nesting(builder: Builder, construct: Construct) -> None:
         return known[member]
 
     for member in (builder.smallest, builder.largest):
-        _require_same_shapes(builder, member, module_of(member), construct(member))
+        require_same_shapes(builder, member, _shapes(module_of(member)), construct(member))
     _require_frozen(builder, Tensors.of(module_of(builder.largest), builder.frozen))
     for axis, values in builder.choices.items():
         for low, high in pairwise(values):
@@ -120,8 +120,9 @@ def _require_same_groups(pair: str, name: str, small: nn.Module, large: nn.Modul
         )
 
 
-def _require_same_shapes(builder: Builder, member: Member, one: nn.Module, again: nn.Module) -> None:
-    first, second = _shapes(one), _shapes(again)
+def require_same_shapes(builder: Builder, member: Member, first: Shapes, again: nn.Module) -> None:
+    """Refuse a builder whose next module of a member has other shapes than the first."""
+    second = _shapes(again)
     if first != second:
         name = next(name for name in {**first, **second} if first.get(name) != second.get(name))
         raise InvalidInput(

@@ -74,5 +74,8 @@ def conv1d(  # noqa: PLR0913 - each argument is a choice, a fact of the data or 
     """
     whole = example_shape("conv1d", shape, channels, side, length)
     if len(whole) < 2:
-        raise InvalidInput(f"builder conv1d reads channels over time, and an example has the shape {list(whole)}.")
+        raise InvalidInput(
+            f"builder conv1d reads channels over time, and an example has the shape {list(whole)}: choose "
+            "nested_transformer for tokens, a builder of your own for single numbers."
+        )
     return Conv1d(prod(whole[:-1]), width, depth, classes, dropout, gain)
