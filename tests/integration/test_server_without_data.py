@@ -5,18 +5,20 @@ from pathlib import Path
 import pytest
 import torch
 from flwr.supercore.task_identity import TaskIdentity
-from local_grid import LocalGrid
+from local_grid import SMALL, LocalGrid
 from natural_data import NUMBERS_NET, SETTINGS, TOKENS_NET, write_numbers, write_tokens
 from safetensors.torch import load_file
 
 import fedfeast
-from fedfeast.data import load_dataset, measure_normalisation
+from fedfeast.data import OFFICIAL, Normalisation, load_dataset, measure_normalisation
 from fedfeast.errors import InvalidInput
 from fedfeast.flower import fleet as fleet_module
 from fedfeast.flower.server import serve_run
 from fedfeast.presentation.report import write_report
 from fedfeast.presentation.tables import describe_run
+from fedfeast.recipes import load_recipe
 from fedfeast.runs import Run
+from fedfeast.runs.assembly import split_data
 from fedfeast.server.answers import describe_run as describe_for_page
 from fedfeast.server.watched_run import WatchedRun
 from fedfeast.serving.bundle import describe_bundle, extract
@@ -36,6 +38,14 @@ def examples_of(client):
 def first(): return examples_of(0)
 def second(): return examples_of(1)
 def third(): return examples_of(2)
+"""
+DIGITS = """
+from fedfeast.data import load_dataset
+def half(start):
+    train = load_dataset("digits").train
+    return train.inputs[start:300:2].numpy(), train.labels[start:300:2].numpy()
+def even(): return half(0)
+def odd(): return half(1)
 """
 DESCRIBED = {
     "moves": 'data.description={classes = 3, kind = "numbers", shape = [2, 8]}',
@@ -144,6 +154,32 @@ def test_tokens_need_no_normalisation(tmp_path: Path) -> None:
     assert (manifest["calibration"]["examples"], manifest["network"]["batch_norms"]) == (0, 0)
     assert manifest["figures_from"]["test"] == KEPT_BACK
     assert verify(tmp_path / "bundle")[0]["samples"] == 16
+
+
+def test_images_of_the_elastic_resnet(tmp_path: Path) -> None:
+    (tmp_path / "nodes.py").write_text(DIGITS)
+    names = ("even", "odd")
+    nodes = {
+        n: {"name": who, "budget-macs": 1e9, "data": f"{tmp_path}/nodes.py:{who}"} for n, who in enumerate(names, 1)
+    }
+    settings = [*SMALL, "data.name=away", "data.description={classes = 10, shape = [1, 8, 8]}", "fleet.least_clients=2"]
+    settings += ["data.mean=[0.3]", "data.deviation=[0.37]", "evaluation.by=clients", f"data.folder={tmp_path}"]
+    run = serve_run(LocalGrid(nodes), "digits", settings, tmp_path / "run")
+    assert len(run.curve.points) == len(run.federation.method.operating_points())
+    manifest = extract(Run.open(run.folder.path), tmp_path / "bundle", Limits(max_macs=1e9))
+    assert manifest["class_names"] == [str(number) for number in range(10)]
+    images = load_file(tmp_path / "bundle/samples.safetensors")["images"]
+    assert (images.dtype, int(images.max()) > 250) == (torch.uint8, True)
+    assert verify(tmp_path / "bundle")[0]["samples"] == 16
+
+
+def test_of_official_data_the_published_normalisation_is_enough(tmp_path: Path) -> None:
+    away = ("population.source=fleet", "evaluation.by=clients", f"data.folder={tmp_path}")
+    split = split_data(load_recipe("cifar100-short", away))
+    assert split.normalisation == OFFICIAL["cifar100"].normalisation
+    assert (split.pool.inputs.shape, split.pool.inputs.dtype, split.tests) == ((0, 3, 32, 32), torch.uint8, {})
+    given = ("data.mean=[0, 0, 0]", "data.deviation=[1, 1, 1]")
+    assert split_data(load_recipe("cifar100-short", [*away, *given])).normalisation == Normalisation((0,) * 3, (1,) * 3)
 
 
 def test_a_test_curve_is_not_replaced_when_the_data_are_gone(tmp_path: Path, normalised: tuple[str, str]) -> None:
