@@ -4,7 +4,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedfeast.data.datasets import class_names_of, facts_of, list_data, load_dataset, prepared_names
+from fedfeast.data.datasets import (
+    class_names_of,
+    facts_of,
+    is_here,
+    is_known,
+    list_data,
+    load_dataset,
+    prepared_names,
+    published_normalisation,
+)
 from fedfeast.data.reading.catalogue import EMBEDDED, OFFICIAL, OfficialDataset
 from fedfeast.data.reading.decoded import Decoded
 from fedfeast.data.reading.facts import DatasetFacts
@@ -182,3 +191,14 @@ def test_the_list_names_the_missing_ones_of_several_files(tmp_path: Path, write_
     for name in ("train-labels-idx1-ubyte.gz", "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"):
         assert f"{name} and put {name} into {place}" in row["needs"]
     assert kept not in row["needs"]
+
+
+def test_what_is_known_and_what_is_here(tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    for name, known, here in (("digits", True, True), ("cifar10", True, False), ("mine", False, False)):
+        assert (is_known(name, folder), is_here(name, folder)) == (known, here)
+    write_own(tmp_path)
+    assert is_known("mine", folder)
+    assert is_here("mine", folder)
+    assert published_normalisation("cifar10") == OFFICIAL["cifar10"].normalisation
+    assert published_normalisation("fashion-mnist") is published_normalisation("mine") is None

@@ -1,8 +1,11 @@
 import pytest
 from pydantic import ValidationError
 
+from fedfeast.data import DatasetFacts, Normalisation
+from fedfeast.errors import InvalidInput
 from fedfeast.methods import METHODS
 from fedfeast.networks import ResNet
+from fedfeast.recipes.recipe import Recipe, parse_recipe
 from fedfeast.recipes.sections import (
     PartitionSection,
     PopulationSection,
@@ -58,3 +61,47 @@ def test_the_baselines_network_is_resnet_18_by_default() -> None:
         ResNetSection(activation="before")  # type: ignore[call-arg]  # a method decides it
     with pytest.raises(ValidationError, match="valid integer"):
         ResNetSection.model_validate({"stem_stride": 1.5})
+
+
+AWAY = ("data.name=away", "network.builder=conv1d")
+NUMBERS = 'data.description={classes = 4, kind = "numbers", shape = [6, 128]}'
+
+
+def data_recipe(*settings: str) -> Recipe:
+    return parse_recipe('name = "one"\n[data]\nname = "digits"', "one", settings)
+
+
+def test_data_that_are_not_here_can_be_described() -> None:
+    recipe = data_recipe(*AWAY, NUMBERS, "data.mean=[0, 0, 1, 0, 0, 0]", "data.deviation=[1, 1, 1, 2, 1, 1]")
+    assert recipe.data.facts == DatasetFacts(4, 6, 128, 0, 0, kind="numbers", shape=(6, 128))
+    assert recipe.data.normalisation == Normalisation((0, 0, 1, 0, 0, 0), (1, 1, 1, 2, 1, 1))
+    assert parse_recipe(recipe.to_toml(), "again") == recipe
+    images = data_recipe("data.name=away", "data.description={classes = 7, shape = [3, 16, 16]}")
+    assert images.data.facts == DatasetFacts(7, 3, 16, 0, 0)
+    tokens = 'data.description={classes = 2, kind = "tokens", shape = [9], vocabulary = 30}'
+    assert data_recipe(*AWAY, tokens).data.facts.known == {"classes": 2, "shape": (9,), "vocabulary": 30, "length": 9}
+    known = data_recipe("data.description={classes = 10, shape = [1, 8, 8]}")
+    assert known.data.facts.train_examples == 1442  # those of the data set itself
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (AWAY, "data.name = 'away' is no data set: .*, describe those that a fleet's clients alone have"),
+        ((*AWAY, "data.description.shape=[6]"), "data.description.classes is missing: add it"),
+        ((*AWAY, NUMBERS, "data.description.clases=3"), "did you mean 'data.description.classes'"),
+        ((*AWAY, NUMBERS, "data.description.shape=[6, 0]"), r"data\.description\.shape\.1 = 0: .*greater"),
+        ((*AWAY, "data.description={classes = 3, shape = [3, 8, 9]}"), r"shape = \[3, 8, 9\] is of no square images"),
+        ((*AWAY, NUMBERS, "data.description.task=next-token"), "is for tokens, and data.description.kind = 'numbers'"),
+        ((*AWAY, NUMBERS, "data.description.vocabulary=5"), "data.description.vocabulary = 5 is of tokens"),
+        (("data.description={classes = 9, shape = [1, 8, 8]}",), "has classes 9, and digits has 10: correct it"),
+        (("data.mean=[0.5]",), "data.mean is given without data.deviation"),
+        (("data.mean=[0.5]", "data.deviation=[0.0]"), r"data.deviation = \[0.0\]: give positive numbers"),
+        (("data.mean=[nan]", "data.deviation=[1.0]"), r"data.mean = \[nan\]: give finite numbers"),
+        (("data.mean=[0.5, 1]", "data.deviation=[1.0]"), "has 2 numbers, and examples of digits have 1 channels"),
+        (("data.name=shakespeare", "network.builder=nested_transformer", "data.mean=[0]"), "tokens are not normalised"),
+    ],
+)
+def test_what_cannot_be_said_of_data(settings: tuple[str, ...], told: str) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        data_recipe(*settings)

@@ -11,8 +11,11 @@ from fedfeast.data.batches import make_batches as make_batches
 from fedfeast.data.datasets import array_hashes as array_hashes
 from fedfeast.data.datasets import class_names_of as class_names_of
 from fedfeast.data.datasets import facts_of as facts_of
+from fedfeast.data.datasets import is_here as is_here
+from fedfeast.data.datasets import is_known as is_known
 from fedfeast.data.datasets import list_data as list_data
 from fedfeast.data.datasets import load_dataset as load_dataset
+from fedfeast.data.datasets import published_normalisation as published_normalisation
 from fedfeast.data.examples import Dataset as Dataset
 from fedfeast.data.examples import Examples as Examples
 from fedfeast.data.examples import NaturalClients as NaturalClients

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedfeast.data.examples import Dataset, Examples
+from fedfeast.data.examples import Dataset, Examples, Normalisation
 from fedfeast.data.reading.catalogue import EMBEDDED, OFFICIAL, OfficialDataset
 from fedfeast.data.reading.facts import SPLITS, DatasetFacts
 from fedfeast.data.reading.own_functions import class_names_of_own, facts_of_own, is_own, load_own
@@ -98,6 +98,28 @@ def load_dataset(name: str, folder: str | None = None, official: Mapping[str, Of
     return open_prepared(data / name)
 
 
+def is_here(name: str, folder: str | None = None) -> bool:
+    """Tell whether a data set can be loaded without fetching anything: embedded, own, prepared or its files found."""
+    if name in EMBEDDED or is_own(name):
+        return True
+    data = data_folder(folder)
+    return is_prepared(data / name) or (name in OFFICIAL and find_official(name, OFFICIAL[name], data) is not None)
+
+
+def is_known(name: str, folder: str | None = None) -> bool:
+    """Tell whether the facts of a data set can be looked up."""
+    if name in EMBEDDED or name in OFFICIAL or is_own(name):
+        return True
+    data = data_folder(folder)
+    arrays = (f"{split}_{array}.npy" for split in SPLITS for array in ("images", "inputs"))
+    return name in prepared_names(data) or any((data / name / array).is_file() for array in arrays)
+
+
+def published_normalisation(name: str) -> Normalisation | None:
+    """Return the normalisation that an official data set was published with; None where there is none."""
+    return OFFICIAL[name].normalisation if name in OFFICIAL else None
+
+
 def facts_of(name: str, folder: str | None = None) -> DatasetFacts:
     """Return the facts of a data set: declared for embedded and official ones, else those of the prepared one.
 
@@ -112,13 +134,13 @@ def facts_of(name: str, folder: str | None = None) -> DatasetFacts:
         return facts_in(read_description(data / name))
     if name in OFFICIAL:
         return OFFICIAL[name].facts
-    arrays = (f"{split}_{array}.npy" for split in SPLITS for array in ("images", "inputs"))
-    if name in prepared_names(data) or any((data / name / array).is_file() for array in arrays):
+    if is_known(name, folder):
         return facts_in(read_description(data / name))
     choices = ", ".join((*EMBEDDED, *OFFICIAL, *prepared_names(data)))
     raise InvalidInput(
         f"data.name = {name!r} is no data set: choose one of {choices}, "
         f"prepare your own with fedfeast data prepare {name} --from PATH (prepared ones are looked for in {data}), "
+        "describe those that a fleet's clients alone have in data.description, "
         "or name a function of yours as file.py:NAME."
     )
 

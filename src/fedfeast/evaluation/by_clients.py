@@ -16,6 +16,7 @@ from fedfeast.evaluation.recalibration import StatisticsSums
 from fedfeast.federation import Deployed, Method, OperatingPoint
 from fedfeast.networks.normalisation import RecordingByBatch, Statistics
 
+KEPT_BACK = "examples that clients kept back"  # where a summary's curve is from, without a test set
 # Choice: statistics need few examples, and a pass over all of a client's would cost as much as training (019).
 MOST_CALIBRATION = 250  # training examples of a client, that its sums for the served statistics come from
 

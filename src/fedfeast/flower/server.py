@@ -64,9 +64,9 @@ class LoggedProgress:
         )
 
     def on_evaluation(self, measured: int, total: int) -> None:
-        """Say when the test curve is done."""
+        """Say when the curve is done."""
         if measured == total:
-            LOG.info("test curve measured at %d points", total)
+            LOG.info("curve measured: %d measurements", total)
 
 
 def fleet_recipe(base: Recipe) -> Recipe:
@@ -93,7 +93,7 @@ def serve_run(grid: Grid, recipe: str, settings: Sequence[str], out: Path) -> Ru
     with _logging_to(out / "fleet.log"):
         method, _ = build_method(base)
         names = class_names_of(base.data.name, base.data.folder)
-        terms = Terms.of(base, method, split_data(base).normalisation, names)
+        terms = Terms.of(base, method, split_data(run.recipe).normalisation, names)  # the one that the run tests with
         fleet = Fleet(Transport(grid), run.folder, method, terms, base.fleet)
         metrics = out / "metrics.jsonl"
         begun = metrics.read_bytes().count(b"\n") if metrics.is_file() else 0

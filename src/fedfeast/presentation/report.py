@@ -12,7 +12,7 @@ from fedfeast.planning.coverage import cover
 from fedfeast.planning.outline import outline
 from fedfeast.presentation.pages import Pictures, write_page
 from fedfeast.presentation.run_charts import clients_charts, coverage_charts, curve_charts, history_charts, label_of
-from fedfeast.presentation.tables import data_in_words, figure_columns, policy_facts
+from fedfeast.presentation.tables import data_in_words, figure_columns, measured_on, policy_facts
 from fedfeast.runs import Run
 from fedfeast.units import format_macs
 
@@ -75,11 +75,15 @@ def _curves(
     bands = (
         "" if all(len(run.folder.test_sets()) < 2 for run in measured) else " Bands are standard errors over clients."
     )
+    kept_back = [run.folder.path.name for run in measured if "curve_from" in run.summary]
+    bands += f" Measured on examples that clients kept back: {', '.join(kept_back)}." if kept_back else ""
+    title = f"{metric.title[0].upper()}{metric.title[1:]}"
+    measure = title if len(kept_back) == len(measured) else f"Test {metric.title}"
     caption = (
-        f"Test {metric.title}{less} of every operating point over its inference cost; "
+        f"{measure}{less} of every operating point over its inference cost; "
         f"below, how many clients have which budget.{bands}"
     )
-    heading = f"{metric.title[0].upper()}{metric.title[1:]} and cost"
+    heading = f"{title} and cost"
     of_data, of_metric = several
     name = "curve" + (f"-{data}" if of_data else "") + (f"-{metric.name}" if of_metric else "")
     return pictures.add(f"{heading} on {data}" if of_data else heading, name, curve_charts(measured), caption)
@@ -158,7 +162,7 @@ def _tiles(run: Run) -> list[dict[str, str]]:
             ("best validated round", str(summary["best_round"])),
             *tiles,
         ]
-        tiles += policy_facts(summary)
+        tiles += [*measured_on(summary), *policy_facts(summary)]
     return [{"label": label, "value": value} for label, value in tiles]
 
 

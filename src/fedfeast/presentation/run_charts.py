@@ -51,8 +51,9 @@ def curve_charts(runs: Sequence[Run]) -> list[Chart]:
     bars = budget_bars(runs[0].folder.budgets_macs(), min(curve.points[0].macs for _, _, curve in lines))
     costs = [bars[0].start, bars[-1].end, *(point.x for one in series for point in one.points)]
     axis = macs_axis(least=min(costs) / 1.1, greatest=max(costs) * 1.1)
+    what = curve.metric.title if all("curve_from" in run.summary for run in runs) else ""
     return [
-        Chart(axis, metric_axis(curve.metric), tuple(series), anchors=anchors),
+        Chart(axis, metric_axis(curve.metric, what), tuple(series), anchors=anchors),
         Chart(axis, COUNTED_CLIENTS, bars=bars, bar_name="clients", height=170),
     ]
 

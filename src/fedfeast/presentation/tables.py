@@ -44,7 +44,8 @@ def figure_columns(summary: Mapping[str, Any]) -> dict[str, list[str]]:
     if len(sets) > 1:
         return {f"{metric.title}, {name}": _values(one) for name, one in sets.items()}
     others = [name for name in METRICS if curve.points and name in curve.points[0].figures and name != metric.name]
-    return {f"test {metric.title}": _values(curve)} | {
+    title = metric.title if "curve_from" in summary else f"test {metric.title}"
+    return {title: _values(curve)} | {
         METRICS[name].title: [METRICS[name].show(point.figures[name]) for point in curve.points] for name in others
     }
 
@@ -58,6 +59,7 @@ def _run_facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     score = f"{summary['clients']} clients, each with the largest variant it affords"
     metric = metric_of(summary)
     facts = [("population score", f"{metric.show(summary['population_score'])} ({score})")]
+    facts += measured_on(summary)
     if summary["served_share"] < 1:
         served = f"{100 * summary['served_share']:.1f} %"
         counted = f"{metric.shown(summary.get('unserved_value', 0.0)):.4g}{metric.unit}"
@@ -96,6 +98,11 @@ def data_in_words(summary: Mapping[str, Any]) -> str:
         else "equal by design"
     )
     return f"{examples}, shares {correlation}; {shares['moved_examples']} examples moved"
+
+
+def measured_on(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return on what the curve was measured, where that is no test set."""
+    return [("measured on", summary["curve_from"])] if "curve_from" in summary else []
 
 
 def policy_facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence, Set
 from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 from pydantic import Field, SerializeAsAny, ValidationError, model_validator
 
@@ -298,7 +298,8 @@ def _suggest_key(path: Sequence[str], prefix: str, model: type[Section]) -> str:
     """Suggest the nearest key in the same section, else the same key in another one."""
     for part in path[:-1]:
         inner = model.model_fields[part].annotation
-        model = inner if isinstance(inner, type) and issubclass(inner, Section) else model
+        sections = [one for one in (inner, *get_args(inner)) if isinstance(one, type) and issubclass(one, Section)]
+        model = sections[0] if sections else model
     nearest = get_close_matches(path[-1], model.model_fields, n=1)
     if nearest:
         return f": did you mean {'.'.join(filter(None, [prefix, *path[:-1], nearest[0]]))!r}?"

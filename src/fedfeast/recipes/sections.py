@@ -2,6 +2,7 @@
 
 from dataclasses import MISSING, fields
 from functools import cache
+from math import isfinite
 from typing import Annotated, Any, Literal, Self, get_type_hints
 
 from pydantic import (
@@ -15,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from fedfeast.data import DatasetFacts, facts_of
+from fedfeast.data import DatasetFacts, Normalisation, facts_of, is_known
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Method
 from fedfeast.methods import find_method
@@ -32,6 +33,58 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
+class DescriptionSection(Section):
+    """What a server must know of data that its fleet's clients alone have."""
+
+    classes: int = Field(ge=1)  # or the size of the vocabulary, the number of labels or of target dimensions
+    shape: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(strict=False, min_length=1)]  # of one example
+    kind: Literal["images", "numbers", "tokens"] = "images"
+    task: Literal["classification", "next-token", "multi-label", "regression"] = "classification"
+    vocabulary: int | None = Field(None, ge=1)  # of tokens; without it as many as classes
+
+    @model_validator(mode="after")
+    def _refuse_impossible(self) -> Self:
+        """Refuse what no data set can be."""
+        if self.kind == "images" and (len(self.shape) != 3 or self.shape[1] != self.shape[2]):
+            raise InvalidInput(
+                f"data.description.shape = {list(self.shape)} is of no square images: "
+                "write [channels, side, side], or set another data.description.kind."
+            )
+        if self.task == "next-token" and self.kind != "tokens":
+            raise InvalidInput(
+                f"data.description.task = 'next-token' is for tokens, and data.description.kind = {self.kind!r}: "
+                "set it to tokens."
+            )
+        if self.vocabulary is not None and self.kind != "tokens":
+            raise InvalidInput(
+                f"data.description.vocabulary = {self.vocabulary} is of tokens, and data.description.kind = "
+                f"{self.kind!r}: leave it out."
+            )
+        return self
+
+    @property
+    def facts(self) -> DatasetFacts:
+        """The same as the facts of a data set of which no example is here."""
+        channels = 1 if self.kind == "tokens" else self.shape[0]
+        return DatasetFacts(
+            *(self.classes, channels, self.shape[-1], 0, 0),
+            kind=self.kind,
+            task=self.task,
+            shape=() if self.kind == "images" else self.shape,
+            vocabulary=self.vocabulary or 0,
+        )
+
+    def refuse_other(self, known: DatasetFacts, name: str) -> None:
+        """Refuse a description of data that are another thing than it says."""
+        said = self.facts
+        for what in ("classes", "kind", "task", "input_shape", "vocabulary"):
+            if getattr(said, what) != getattr(known, what):
+                raise InvalidInput(
+                    f"data.description has {what.replace('_', ' ')} {getattr(said, what)}, and {name} has "
+                    f"{getattr(known, what)}: correct it, or leave it out where the data set is known."
+                )
+
+
 class DataSection(Section):
     """Which data set, which examples the server keeps, and of data with clients of their own what these do."""
 
@@ -45,13 +98,51 @@ class DataSection(Section):
     least_examples: int = Field(1, ge=1)  # of training, that a client needs
     small_clients: Literal["exclude", "pool"] = "exclude"  # what becomes of clients with fewer
     most_examples: int | None = Field(None, ge=1)  # of training, that a client uses, evenly over its classes
+    # Of numbers and images, per channel; without them published or measured. A server without the data needs them.
+    mean: Numbers | None = None
+    deviation: Numbers | None = None
+    description: DescriptionSection | None = None  # where the data set is not known here
     _facts: DatasetFacts = PrivateAttr()
 
     @model_validator(mode="after")
     def _look_up_facts(self, info: ValidationInfo) -> Self:
         """Take the facts that an existing run kept; without them, refuse a name that is no data set here."""
-        self._facts = info.context or facts_of(self.name, self.folder)
+        described = self.description
+        if info.context:
+            self._facts = info.context
+        elif described is not None and not is_known(self.name, self.folder):
+            self._facts = described.facts
+        else:
+            self._facts = facts_of(self.name, self.folder)
+            if described is not None:
+                described.refuse_other(self._facts, self.name)
+        self._refuse_unsuited_normalisation()
         return self
+
+    def _refuse_unsuited_normalisation(self) -> None:
+        """Refuse a mean and deviation that do not suit the data, or one without the other."""
+        given = {key: getattr(self, key) for key in ("mean", "deviation") if getattr(self, key) is not None}
+        for key, values in given.items():
+            if self.facts.kind == "tokens":
+                raise InvalidInput(f"data.{key} = {list(values)}: tokens are not normalised, so leave it out.")
+            if len(values) != self.facts.channels:
+                raise InvalidInput(
+                    f"data.{key} = {list(values)} has {len(values)} numbers, and examples of {self.name} have "
+                    f"{self.facts.channels} channels: give one a channel."
+                )
+            if not all(isfinite(one) and (key == "mean" or one > 0) for one in values):
+                wanted = "finite" if key == "mean" else "positive"
+                raise InvalidInput(f"data.{key} = {list(values)}: give {wanted} numbers.")
+        if len(given) == 1:
+            missing = "deviation" if "mean" in given else "mean"
+            raise InvalidInput(f"data.{next(iter(given))} is given without data.{missing}: give both, or neither.")
+
+    @property
+    def normalisation(self) -> Normalisation | None:
+        """Mean and deviation where they are given."""
+        if self.mean is None or self.deviation is None:
+            return None
+        return Normalisation(self.mean, self.deviation)
 
     @property
     def facts(self) -> DatasetFacts:

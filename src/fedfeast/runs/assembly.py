@@ -13,8 +13,10 @@ from fedfeast.data import (
     Normalisation,
     Preparation,
     ShardedExamples,
+    is_here,
     load_dataset,
     measure_normalisation,
+    published_normalisation,
 )
 from fedfeast.data.tasks import task_named
 from fedfeast.engines import EagerEngine, GraphEngine, Precision
@@ -37,7 +39,7 @@ from fedfeast.randomness import named_generator
 from fedfeast.recipes.building import build_partition, build_preparation, build_privacy, build_sgd
 from fedfeast.recipes.recipe import Recipe
 from fedfeast.recipes.splitting import DataSplit, NaturalSplit, OwnedPlaces, pick, split_dataset
-from fedfeast.runs.keeping_back import blank_inputs, keep_back_shards
+from fedfeast.runs.keeping_back import blank_inputs, input_dtype, keep_back_shards
 from fedfeast.runs.roster import Roster, read_roster
 from fedfeast.runs.warm_start import warm_start
 
@@ -55,13 +57,18 @@ class Federation:
     clients: tuple[Client, ...]
     participants: tuple[int, ...]  # the clients that may be sampled
     validation: Validation
-    tests: Mapping[str, Evaluator]  # by name, the main one first
+    tests: Mapping[str, Evaluator]  # by name, the main one first; none on a server without the data
     device: torch.device
     natural: NaturalSplit | None = None  # the data's own clients, where they take part
 
     @property
     def test(self) -> Evaluator:
         """The main test set."""
+        if not self.tests:
+            raise InvalidInput(
+                f"the data set {self.recipe.data.name!r} is not here: point data.folder at its files, or go without a "
+                "test set."
+            )
         return next(iter(self.tests.values()))
 
     @property
@@ -195,13 +202,15 @@ class SplitData(NamedTuple):
 
 
 def split_data(recipe: Recipe) -> SplitData:
-    """Load the recipe's data set; hold out the server's examples."""
+    """Load the recipe's data set; hold out the server's examples. A fleet's server that needs none may have none."""
+    if needs_no_data(recipe) and not is_here(recipe.data.name, recipe.data.folder):
+        return _split_without_data(recipe)
     dataset = load_dataset(recipe.data.name, recipe.data.folder)
     split = split_dataset(recipe, dataset)
     # Where the clients share all of training, the pool stays mapped from its file.
     whole = len(split.pool) == len(dataset.train)
     pool = dataset.train if whole else pick(dataset, {"train": split.pool})
-    normalisation = dataset.normalisation
+    normalisation = recipe.data.normalisation or dataset.normalisation
     if normalisation is None and recipe.data.facts.kind != "tokens":
         normalisation = measure_normalisation(pool.inputs)
     return SplitData(
@@ -212,6 +221,28 @@ def split_data(recipe: Recipe) -> SplitData:
         normalisation,
         split,
     )
+
+
+def needs_no_data(recipe: Recipe) -> bool:
+    """Return whether a server can do without the data set: its clients are a fleet's, and they evaluate."""
+    return recipe.population.source == "fleet" and recipe.evaluation.by == "clients"
+
+
+def _split_without_data(recipe: Recipe) -> SplitData:
+    """Return a server's part of data that its fleet's clients alone have: their normalisation and no example."""
+    section, facts = recipe.data, recipe.data.facts
+    normalisation = section.normalisation or published_normalisation(section.name)
+    if normalisation is None and facts.kind != "tokens":
+        raise InvalidInput(
+            f"the data set {section.name!r} is not here to measure its normalisation on: set data.mean and "
+            f"data.deviation to {facts.channels} numbers each, one a channel, or point data.folder at its files."
+        )
+    labels = {"multi-label": torch.uint8, "regression": torch.float32}.get(facts.task, torch.int64)
+    nothing = Examples(
+        torch.empty(0, *facts.input_shape, dtype=input_dtype(facts)), torch.empty(0, *facts.label_shape, dtype=labels)
+    )
+    places = DataSplit(np.empty(0, dtype=np.int64), OwnedPlaces({}), {}, {})
+    return SplitData(nothing, nothing, nothing, {}, normalisation, places)
 
 
 def clients_of(population: Population, partition: Partition, labels: np.ndarray) -> tuple[Client, ...]:

@@ -26,6 +26,11 @@ def keep_back_shards(recipe: Recipe, partition: Partition, split_off: OwnedPlace
     return divided, group_by_client(shards.order[chosen], owners[chosen], len(shards))
 
 
+def input_dtype(facts: DatasetFacts) -> torch.dtype:
+    """Return the type of examples as a client's are read, where those of the data set are not here."""
+    return {"images": torch.uint8, "tokens": torch.int64}.get(facts.kind, torch.float32)
+
+
 def blank_inputs(facts: DatasetFacts, device: torch.device) -> torch.Tensor:
     """Return two inputs of zeros, as networks take them."""
     dtype = torch.int64 if facts.kind == "tokens" else torch.float32

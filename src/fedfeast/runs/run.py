@@ -15,7 +15,8 @@ from fedfeast.data.tasks import Metric
 from fedfeast.engines.devices import choose_engine, require_device
 from fedfeast.engines.ranks import LostRank, join_ranks
 from fedfeast.errors import InvalidInput
-from fedfeast.evaluation import ClientsValidation, ClientWins, Curve, count_client_wins, measure_sets
+from fedfeast.evaluation import ClientsValidation, ClientWins, Curve, Measured, count_client_wins, measure_sets
+from fedfeast.evaluation.by_clients import KEPT_BACK
 from fedfeast.evaluation.evaluator import OnPoint
 from fedfeast.federation import OperatingPoint, require_accountant, spent_epsilon
 from fedfeast.machine import usable_cores
@@ -144,6 +145,11 @@ class Run:
                 f"{self.folder.path} is on {self.recipe.data.name} and {other.folder.path} "
                 f"on {other.recipe.data.name}: client wins need the same data set."
             )
+        if self.summary.get("curve_from") != other.summary.get("curve_from"):
+            raise InvalidInput(
+                f"one of {self.folder.path} and {other.folder.path} was measured on {KEPT_BACK} and the other on a "
+                "test set: client wins need the same examples."
+            )
         return count_client_wins(self.curve, other.curve, budgets)
 
     def _finish(self, state: TrainingState, observer: Observer) -> None:
@@ -160,17 +166,23 @@ class Run:
         state, best = self._validated_state()
         federation = self.federation
         points = federation.method.operating_points()
-        flat, total = best.flat.to(federation.device), 2 * len(points)
+        flat, total = best.flat.to(federation.device), (2 if federation.tests else 1) * len(points)
         done = iter(range(total))
 
         def tell(point: OperatingPoint) -> None:
             observer.on_evaluation(next(done), total)
 
+        if not federation.tests:
+            self._refuse_to_replace_tests()
         validation, known = self._measure_validation(best, points, tell)
-        measured = measure_sets(federation.tests, federation.method, flat, points, tell, known)
+        measured = dict[str, Measured]()
+        if federation.tests:
+            measured = measure_sets(federation.tests, federation.method, flat, points, tell, known)
         observer.on_evaluation(total, total)
-        curve = next(iter(measured.values())).curve
-        numbers = {**self._numbers(state, best, curve), "validation_curve": validation}
+        curve = next((one.curve for one in measured.values()), validation)
+        numbers = {**self._numbers(state, best, curve), "validation_curve": validation.rows()}
+        if not measured:
+            numbers["curve_from"] = KEPT_BACK
         if any(one.clients for one in measured.values()):
             numbers["test_sets"] = {name: one.summary() for name, one in measured.items()}
             self.folder.write_client_values(measured)
@@ -179,19 +191,37 @@ class Run:
 
     def _measure_validation(
         self, best: Best, points: Sequence[OperatingPoint], tell: OnPoint
-    ) -> tuple[list[dict[str, Any]], Mapping[str, Statistics]]:
-        """Return the validation curve's rows, and the statistics that clients gave, which the run then keeps."""
+    ) -> tuple[Curve, Mapping[str, Statistics]]:
+        """Return the validation curve, and the statistics that clients gave, which the run then keeps."""
         validation, method = self.federation.validation, self.federation.method
         flat = best.flat.to(self.federation.device)
         if not isinstance(validation, ClientsValidation):
-            return validation.curve(method, flat, points, tell).rows(), {}
+            return validation.curve(method, flat, points, tell), {}
         if validation.asks_nobody:
             # A fleet's run without its fleet: what was measured when it ended still holds for the same weights.
-            rows = self.folder.summary().get("validation_curve", []) if self.folder.has_summary() else []
-            return rows, self.statistics_by_clients(best)
+            return self._kept_validation(best), self.statistics_by_clients(best)
         measured = validation.measure(method, flat, points, tell)
         self.folder.kept_statistics.save(best.finished_rounds, measured.statistics)
-        return measured.curve.rows(), self.statistics_by_clients(best)
+        return measured.curve, self.statistics_by_clients(best)
+
+    def _kept_validation(self, best: Best) -> Curve:
+        """Return the clients' curve as it was measured when training ended; without a test set there must be one."""
+        summary = self.folder.summary() if self.folder.has_summary() else {}
+        if not self.federation.tests and summary.get("best_round") != best.finished_rounds:
+            raise InvalidInput(
+                f"{self.folder.path} has no curve of these weights, and neither its clients nor a test set are here: "
+                "start the fleet's run again, and it is measured at the end."
+            )
+        return Curve.read(summary.get("validation_curve", []), summary)
+
+    def _refuse_to_replace_tests(self) -> None:
+        """Refuse to write the clients' curve over one that was measured on a test set which is not here now."""
+        if self.folder.summarised_rounds() is not None and "curve_from" not in self.folder.summary():
+            raise InvalidInput(
+                f"the curve of {self.folder.path} was measured on a test set, and the data set "
+                f"{self.recipe.data.name!r} is not here: point data.folder (or $FEDFEAST_DATA) at the folder that "
+                "holds it."
+            )
 
     def statistics_by_clients(self, best: Best) -> Mapping[str, Statistics]:
         """Return the served statistics of the best weights that clients gave, by network; none where they did not."""

@@ -79,6 +79,7 @@ class RunState(BaseModel):
     served_round: int | None  # whose weights are on offer
     validation_score: float | None  # of that round: mean of the metric over clients
     population_score: float | None  # the same on the test set, once it is measured
+    measured_on: str  # the test set, or what stood in for it
     clients: int | None
     served_share: float | None
 
@@ -196,6 +197,7 @@ def describe_run(run: WatchedRun, runs: list[str]) -> RunState:
         served_round=served,
         validation_score=next((row["validation_score"] for row in seen.rows if row["round"] == served), None),
         population_score=summary.get("population_score"),
+        measured_on=summary.get("curve_from", "the test set"),
         clients=fleet["clients"] if fleet is not None else None,
         served_share=fleet["served"] / fleet["clients"] if fleet is not None and fleet["served"] is not None else None,
     )

@@ -28,6 +28,12 @@ class Seen:
     fleet: dict[str, Any] | None
 
 
+def _sentence(state: State, summary: dict[str, Any] | None) -> str:
+    """Say what the run is doing, and when it has finished on what it was measured."""
+    measured_on = (summary or {}).get("curve_from")
+    return f"Finished and measured on {measured_on}." if state == "finished" and measured_on else SENTENCES[state]
+
+
 class WatchedRun:
     """One run on show."""
 
@@ -54,7 +60,7 @@ class WatchedRun:
             variants, fleet = self._describe(offer)
         summarised = summary["finished_rounds"] if summary is not None else None
         state = state_of(folder, len(rows), self.total_rounds, summarised)
-        self.seen = Seen(state, self._problem or SENTENCES[state], rows, summary, offer, variants, fleet)
+        self.seen = Seen(state, self._problem or _sentence(state, summary), rows, summary, offer, variants, fleet)
 
     def note_problem(self, reason: str) -> None:
         """Say why the folder could not be looked at; what was seen before stays."""

@@ -16,7 +16,7 @@ from fedfeast.serving.extraction import Extracted, Extractor
 from fedfeast.serving.families import standalone
 from fedfeast.serving.families.registry import family_named
 from fedfeast.serving.latency import measured_choice
-from fedfeast.serving.manifest import metric_of, read_manifest, value_of, write_manifest
+from fedfeast.serving.manifest import label_of, metric_of, read_manifest, value_of, write_manifest
 from fedfeast.units import format_macs
 from fedfeast.whole_files import whole_folder, write_text
 
@@ -98,5 +98,5 @@ def describe_bundle(manifest: Mapping[str, Any]) -> str:
     assert value is not None
     return (
         f"{format_macs(manifest['macs'])} MACs, {manifest['parameters']:,} parameters{kept}, "
-        f"test {metric.name} {metric.show(value)}"
+        f"{label_of(manifest)} {metric.show(value)}"
     )

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fedfeast.data.tasks import Metric, task_named
 from fedfeast.presentation.chart import ACCURACY, Axis, Chart, Series, macs_axis
 from fedfeast.presentation.chart import Point as ChartPoint
 from fedfeast.presentation.pictures import svg_of
-from fedfeast.serving.manifest import metric_of, value_of
+from fedfeast.serving.manifest import label_of, metric_of, value_of
 from fedfeast.units import format_macs
 
 Point = Mapping[str, Any]
@@ -54,7 +55,8 @@ def curve_picture(curve: Sequence[Point], manifest: Mapping[str, Any]) -> str:
         Series("this network", _places([this], metric), "warm", "ring", line=False),
     )
     unit = f" ({metric.unit.strip()})" if metric.unit else ""
-    axis = ACCURACY if metric.name == "accuracy" else Axis(f"test {metric.name}{unit}")
+    label = label_of(manifest)
+    axis = replace(ACCURACY, label=f"{label} (%)") if metric.name == "accuracy" else Axis(f"{label}{unit}")
     return svg_of([Chart(macs_axis(), axis, series)])
 
 
@@ -62,7 +64,10 @@ def _facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
     metric, validation = metric_of(manifest), value_of(manifest, "validation")
     sources = manifest["figures_from" if "task" in manifest else "accuracy_from"]
     facts = [
-        (f"test {metric.name}", f"{metric.show(_value(manifest))} ({sources['test']})"),
+        (
+            label_of(manifest),
+            f"{metric.show(_value(manifest))} ({sources['test']})",
+        ),
         (f"validation {metric.name}", "not measured" if validation is None else metric.show(validation)),
         *_other_figures(manifest),
         ("MACs of one inference", f"{manifest['macs']:,}{_dense(manifest, 'macs')}"),
@@ -185,7 +190,7 @@ def _curve(manifest: Mapping[str, Any], curve: Sequence[Point]) -> list[str]:
         f"Number {every.index(this) + 1} of {len(every)} by MACs, {points} {champion}, "
         f"which takes {format_macs(best['macs'])} MACs."
     )
-    heading = f"test {metric.name}"
+    heading = label_of(manifest)
     picture = f"![{heading.capitalize()} over MACs](curve.svg)"
     return [place, picture, _table(("MACs", "parameters", heading, ""), rows)]
 

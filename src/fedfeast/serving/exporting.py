@@ -93,6 +93,11 @@ class Exporter:
         return {**facts, "bytes": path.stat().st_size}
 
     def _write_onnx(self, extracted: Extracted, kind: Format, path: Path) -> dict[str, Any]:
+        if kind == "int8" and not self._extractor.has_test:
+            raise InvalidInput(
+                "int8 is calibrated and measured on examples, and the run's data set is not here: leave int8 out, or "
+                "point data.folder at its files."
+            )
         options, model = self._options, extracted.model
         kept = ["fedfeast", "run", "name", "macs", "parameters", "test_accuracy", "class_names"]
         kept += ["task", "metric", "test_figures", "vocabulary"]  # of other tasks
@@ -139,8 +144,8 @@ class Exporter:
 
     @torch.no_grad()
     def check(self, predict: Predict, model: Model) -> dict[str, Any]:
-        """Compare with torch on real examples; refuse what differs."""
-        images = self._extractor.test.inputs[:CHECKED_EXAMPLES].cpu()
+        """Compare with torch on test examples, or drawn ones where there are none; refuse what differs."""
+        images = self._extractor.checked.inputs[:CHECKED_EXAMPLES].cpu()
         expected, logits = model(images), predict(images)
         difference, same = difference_of(logits, expected), True
         if expected.dim() == 2 and expected.shape[1] > 1 and self._extractor.task == CLASSIFICATION:
@@ -148,8 +153,9 @@ class Exporter:
             decided = first - second > 2 * LARGEST_DIFFERENCE  # of the others either class may come out first
             same = bool((logits.argmax(dim=1) == expected.argmax(dim=1))[decided].all())
         if not difference < LARGEST_DIFFERENCE or not same:
+            kind = "test" if self._extractor.has_test else "drawn"
             raise InvalidInput(
-                f"the exported network differs from torch by {difference:.1e} on {len(images)} test examples, "
+                f"the exported network differs from torch by {difference:.1e} on {len(images)} {kind} examples, "
                 f"more than {LARGEST_DIFFERENCE:g}: it was not written; try another --opset."
             )
         return {"checked_examples": len(images), "largest_difference": difference}

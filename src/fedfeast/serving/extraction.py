@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,11 +15,13 @@ from fedfeast.data import EMBEDDED, Examples, Normalisation
 from fedfeast.data.reading.prepared import is_prepared, read_description
 from fedfeast.data.reading.preparing import data_folder
 from fedfeast.data.tasks import CLASSIFICATION, Metric, Task, task_named
+from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Evaluator, recalibrate
 from fedfeast.federation import Deployed, OperatingPoint
 from fedfeast.networks.built import Member
 from fedfeast.networks.normalisation import Statistics
 from fedfeast.planning.outline import outline
+from fedfeast.randomness import named_generator
 from fedfeast.runs import Run
 from fedfeast.serving.accuracy import measure_figures
 from fedfeast.serving.choice import Limits, MeasureLatency, choose_point
@@ -31,6 +34,7 @@ from fedfeast.version import VERSION
 # Choice: so many test examples go into a bundle with their logits, for verify to run again.
 NUM_SAMPLES = 16
 RECORDED, MEASURED = "the run's evaluation", "measured at extraction"
+DRAWN = "inputs drawn at random with labels of zero, since there was no test set"
 MASKED = "weights that are kept; the others are zeros, which the files hold and which runtimes compute with"
 
 
@@ -58,7 +62,8 @@ class Extractor:
         self._method = self._built.method
         self.family = family_of(self._method.network)
         self._planned = self._costed(self._method.operating_points())
-        self.points = tuple(self._planned)  # with their cost under the run's weights, least MACs first
+        # With their cost under the run's weights, least MACs first; without a test set those that clients measured.
+        self.points = tuple(point for point in self._planned if self._measured_on is None or self._is_recorded(point))
 
     def choose(self, limits: Limits, search: bool = False, measure: MeasureLatency | None = None) -> OperatingPoint:
         """Return the largest affordable point, or with ``search`` the fittest network that was never cached."""
@@ -68,13 +73,15 @@ class Extractor:
 
     def extract(self, point: OperatingPoint, validate: bool = True) -> Extracted:
         """Recalibrate a point; measure its accuracies where the run's evaluation has none, validation if wanted."""
-        federation = self.run.federation
+        normalisation = self.run.federation.preparation.normalisation
+        self._refuse_unmeasured(point)
         deployed = self._deploy(self._flat, point)
         by_clients = self._given_statistics.get(point.name)
         statistics = by_clients
-        if statistics is None:
-            statistics = recalibrate(deployed, self.calibration, federation.test.normalisation)
-        table = self._table(point, federation.test.normalisation, len(statistics))
+        if statistics is None and self.has_test:
+            statistics = recalibrate(deployed, self.calibration, normalisation)
+        statistics = statistics or {}  # networks without norm layers have none
+        table = self._table(point, normalisation, len(statistics))
         model = self.family.model(deployed, statistics, table)
         facts = {
             "fedfeast": VERSION,
@@ -89,6 +96,7 @@ class Extractor:
             "untrained_share": self._support.untrained_share(point.architecture),
             **self._measured(point, model, validate),
             "calibration": self._calibration_facts if by_clients is None else _given(by_clients),
+            **({} if self.has_test else {"samples_from": DRAWN}),
             **self._names,
             "network": table,
         }
@@ -109,6 +117,16 @@ class Extractor:
         """The metric of the run's curve."""
         chosen = self.run.recipe.evaluation.metric
         return self.task.metric if chosen is None else self.task.metric_named(chosen)
+
+    @property
+    def has_test(self) -> bool:
+        """Whether there is a test set here."""
+        return bool(self.run.federation.tests)
+
+    @property
+    def checked(self) -> Examples:
+        """Examples that a network's outputs are compared on: those of the test set, or drawn ones."""
+        return self.test if self.has_test else self._samples
 
     @property
     def test(self) -> Examples:
@@ -150,6 +168,23 @@ class Extractor:
                 return one
         return None
 
+    @cached_property
+    def _measured_on(self) -> str | None:
+        """Where the recorded curve is from, if not from a test set."""
+        return self.run.summary.get("curve_from") if self.run.folder.has_summary() else None
+
+    def _is_recorded(self, point: OperatingPoint) -> bool:
+        return self._recorded_point(point, "test") is not None
+
+    def _refuse_unmeasured(self, point: OperatingPoint) -> None:
+        """Refuse a network of which nothing is known and nothing can be measured."""
+        if self.has_test or self._is_recorded(point):
+            return
+        raise InvalidInput(
+            f"no client has measured the network {point.name}, and the data set {self.run.recipe.data.name!r} is not "
+            "here: choose a network of the run's curve, or point data.folder at the data's files."
+        )
+
     def _costed(self, planned: Sequence[OperatingPoint]) -> dict[OperatingPoint, OperatingPoint]:
         """Return the method's own points by the same with the cost that the run's weights give them."""
         if not self._method.cost_follows_weights:
@@ -183,12 +218,14 @@ class Extractor:
         federation = self.run.federation
         measured: dict[str, dict[str, float] | None] = {}
         sources: dict[str, str | None] = {}
-        for split, evaluator in (("test", federation.test), ("validation", federation.validation)):
+        test = federation.test if self.has_test else None
+        recorded = {"test": self._measured_on or RECORDED, "validation": RECORDED}
+        for split, evaluator in (("test", test), ("validation", federation.validation)):
             row = self._recorded_point(point, split) if point in self.points else None
             figures = (
                 None if row is None else dict(row["figures"] if "figures" in row else {"accuracy": row["accuracy"]})
             )
-            sources[split] = RECORDED if figures is not None else None
+            sources[split] = recorded[split] if figures is not None else None
             if figures is None and (split == "test" or validate) and isinstance(evaluator, Evaluator):
                 figures = measure_figures(model.to(federation.device), evaluator.test, self.task)
                 sources[split] = MEASURED
@@ -203,7 +240,7 @@ class Extractor:
     def _table(self, point: OperatingPoint, normalisation: Normalisation | None, batch_norms: int) -> dict[str, Any]:
         facts = self.run.recipe.data.facts
         # Token ids may be kept in fewer bytes than networks take them in.
-        dtype = torch.int64 if normalisation is None else self.test.inputs.dtype
+        dtype = torch.int64 if normalisation is None else self.checked.inputs.dtype
         table = self.family.describe(self._method.network, point.architecture)
         table |= self.family.describe_input(facts.kind, facts.input_shape, dtype, batch_norms)
         if normalisation is not None:
@@ -225,10 +262,31 @@ class Extractor:
 
     @cached_property
     def _samples(self) -> Examples:
+        if not self.has_test:
+            return self._draw_samples()
         return self.test.select(torch.arange(min(NUM_SAMPLES, len(self.test)))).to(torch.device("cpu"))
+
+    def _draw_samples(self) -> Examples:
+        """Draw inputs such as the data may hold, for verify to run again; their labels say nothing."""
+        recipe, facts = self.run.recipe, self.run.recipe.data.facts
+        generator = named_generator(recipe.seed, "samples")
+        shape, normalisation = (NUM_SAMPLES, *facts.input_shape), self.run.federation.preparation.normalisation
+        if facts.kind == "numbers":
+            assert normalisation is not None
+            by_channel = (1, -1, *[1] * (len(shape) - 2))
+            mean, deviation = (np.reshape(one, by_channel) for one in (normalisation.mean, normalisation.deviation))
+            drawn = torch.from_numpy(mean + deviation * generator.standard_normal(shape))
+        else:
+            values = 256 if facts.kind == "images" else facts.vocabulary
+            drawn = torch.from_numpy(generator.integers(values, size=shape))
+        pool = self.run.federation.examples.pool
+        labels = torch.zeros(NUM_SAMPLES, *facts.label_shape, dtype=pool.labels.dtype)
+        return Examples(drawn.to(pool.inputs.dtype), labels)
 
     @cached_property
     def _calibration_facts(self) -> dict[str, Any]:
+        if not self.has_test:
+            return {"examples": 0, "sha256": _hash()}
         return {"examples": len(self.calibration), "sha256": _hash(self.calibration.inputs, self.calibration.labels)}
 
     @cached_property

@@ -8,6 +8,7 @@ from typing import Any
 
 from fedfeast.data.tasks import ACCURACY, Metric, task_named
 from fedfeast.errors import InvalidInput
+from fedfeast.evaluation.by_clients import KEPT_BACK
 from fedfeast.whole_files import sha256_of, write_json
 
 
@@ -55,6 +56,12 @@ def value_of(manifest: Mapping[str, Any], split: str = "test") -> float | None:
         return accuracy
     figures = manifest[f"{split}_figures"]
     return None if figures is None else float(figures[manifest["metric"]])
+
+
+def label_of(manifest: Mapping[str, Any]) -> str:
+    """Return what that value is called: a test's, unless it was measured on examples that clients kept back."""
+    sources, metric = manifest["figures_from" if "task" in manifest else "accuracy_from"], metric_of(manifest)
+    return metric.name if sources["test"] == KEPT_BACK else f"test {metric.name}"
 
 
 def seal_of(manifest: Mapping[str, Any]) -> str:

@@ -190,9 +190,10 @@ function segment(content, pressed, onPress) {
 function showTiles() {
   const { about } = page, models = page.runs.get(about.name).variants, tiles = [], { label, more_is_better } = about.metric;
   const measured = models.map((one) => one.test_value).filter((value) => value !== null);
-  if (about.population_score !== null) tiles.push([figure(about.population_score), `mean test ${label} over all clients`]);
+  const test = about.measured_on === "the test set" ? "test " : "";
+  if (about.population_score !== null) tiles.push([figure(about.population_score), `mean ${test}${label} over all clients`]);
   else if (about.validation_score !== null) tiles.push([figure(about.validation_score), `mean validation ${label} over clients`]);
-  if (measured.length) tiles.push([figure((more_is_better ? Math.max : Math.min)(...measured)), "best model on the test set"]);
+  if (measured.length) tiles.push([figure((more_is_better ? Math.max : Math.min)(...measured)), `best model on ${about.measured_on}`]);
   if (models.length) tiles.push([count(models.length), `models, ${charts.si(models[0].macs)} to ${charts.si(models.at(-1).macs)} MACs`]);
   if (about.served_share !== null) tiles.push([percent(about.served_share, 0), `of ${count(about.clients)} clients served`]);
   if (about.served_round !== null) tiles.push([count(about.served_round), "round that is served, the best so far"]);
