@@ -59,7 +59,7 @@ def test_latency_draws_and_tells(fedfeast: Command, copied: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "4.975M" in done.stdout
     assert (copied / "latency.png").read_bytes().startswith(b"\x89PNG")
-    assert "latency of one image (ms)" in (copied / "latency.svg").read_text()
+    assert "latency of one example (ms)" in (copied / "latency.svg").read_text()
     assert len(json.loads((copied / "latency.json").read_text())["points"]) == 8
     as_json = fedfeast("latency", copied, "--repeats", "1", "--json")
     assert json.loads(as_json.stdout)["repeats"] == 1

@@ -1,3 +1,4 @@
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -50,6 +51,14 @@ def test_search_writes_a_cache_and_its_picture(fedfeast: Command, tmp_path: Path
     assert same.returncode == 0
     assert f"cache              {tmp_path / 'same.csv'}\n" in same.stdout
     assert "repeated targets   []\n" in same.stdout
+
+
+def test_search_of_a_builder_takes_its_own_sizes(fedfeast: Command, tmp_path: Path) -> None:
+    own = ("--set", "network.builder=conv1d", "--set", "network.choices={width=[2,4],depth=[1,2]}")
+    fedfeast("search", "digits", *own, "--set", "variants.num_targets=3", "--out", tmp_path / "mine.csv", "--json")
+    rows = list(csv.DictReader((tmp_path / "mine.csv").read_text().splitlines()))
+    assert [(row["width"], row["depth"]) for row in (rows[0], rows[-1])] == [("2", "1"), ("4", "2")]
+    assert (tmp_path / "mine.png").is_file()
 
 
 @pytest.mark.parametrize(

@@ -83,10 +83,20 @@ def test_search() -> None:
     assert fitness.x == depths.x == widths.x
 
 
+def test_search_among_a_builders_members() -> None:
+    choices = {"width": [2, 4], "depth": [1, 2]}
+    recipe = load_recipe("digits", {"network.builder": "conv1d", "network.choices": choices, "variants.num_targets": 3})
+    result = search_recipe(recipe)
+    fitness, width, depth = search_charts(result.distinct)
+    assert [chart.y.label for chart in (fitness, width, depth)] == ["fitness", "width", "depth"]
+    assert [point.x for point in width.series[0].points] == [one.macs for one in result.distinct]
+    assert (width.series[0].points[0].y, depth.series[0].points[-1].y) == (2, 2)
+
+
 def test_not_every_network_of_a_latency_chart_is_named() -> None:
     points = [{"name": f"{n}k", "median_ms": 2.0**n, "accuracy": 0.5 + n / 100} for n in range(1, 21)]
     (chart,) = latency_charts({"points": points, "device": "a phone", "threads": 2})
-    assert chart.x.label == "latency of one image (ms), a phone, 2 threads"
+    assert chart.x.label == "latency of one example (ms), a phone, 2 threads"
     names = [note.text for note in chart.notes]
     assert (names[0], names[-1], len(names)) == ("1k", "20k", 8)
 

@@ -94,14 +94,15 @@ def search(
 ) -> None:
     """Build a cache of variants for a recipe's space: the fittest network within every MAC target."""
     from fedfeast.app.progress import CountedProgress
-    from fedfeast.planning.searching import search_recipe, targets_of
+    from fedfeast.planning.searching import search_recipe
     from fedfeast.presentation.pictures import draw_search
     from fedfeast.recipes import load_recipe
 
     loaded = load_recipe(recipe, settings or [])
     file = out if out is not None else Path(f"{loaded.name}-cache.csv")
-    wanted = parse_numbers("--targets", targets) if targets is not None else targets_of(loaded)
-    with CountedProgress(console_for(as_json), "searching", len(wanted)) as progress:
+    wanted = parse_numbers("--targets", targets) if targets is not None else None
+    number = loaded.variants.num_targets if wanted is None else len(wanted)
+    with CountedProgress(console_for(as_json), "searching", number) as progress:
         result = search_recipe(loaded, wanted, lambda found: progress.advance(f"{found.macs:,} MACs"))
     result.write(file)
     draw_search(result.distinct, file.with_suffix(".png"))

@@ -9,6 +9,7 @@ import numpy as np
 from fedfeast.data.tasks import ACCURACY, Metric
 from fedfeast.evaluation import Curve, metric_of
 from fedfeast.evaluation.published import ANCHORS_MACS, ROUNDS, TRAINING_RULES
+from fedfeast.networks.built import Member
 from fedfeast.presentation.budget_histogram import budget_histogram
 from fedfeast.presentation.chart import (
     COUNTED_CLIENTS,
@@ -139,20 +140,28 @@ def search_charts(found: Sequence[Any]) -> list[Chart]:
     """Return the fitness of searched variants and the shape they take, over their MACs."""
     macs = [one.macs for one in found]
     axis = macs_axis(least=min(macs) / 1.1, greatest=max(macs) * 1.1)
-    stages = range(len(found[0].architecture.depths))
+    fitness = Chart(axis, Axis("fitness"), (_line(macs, [one.fitness for one in found]),), height=260)
+    first = found[0].architecture
+    if isinstance(first, Member):
+        choices = {name: [one.architecture.values[name] for one in found] for name in first.values}
+        return [fitness, *(Chart(axis, Axis(name), (_line(macs, of),), height=170) for name, of in choices.items())]
+    stages = range(len(first.depths))
 
     def by_stage(values: Sequence[Sequence[int]]) -> tuple[Series, ...]:
         lines = (tuple(map(Point, macs, [of_one[stage] for of_one in values])) for stage in stages)
         return tuple(Series(f"stage {stage + 1}", line, stage, "none") for stage, line in enumerate(lines))
 
-    fitness = Series("", tuple(map(Point, macs, [one.fitness for one in found])))
     depths = by_stage([one.architecture.depths for one in found])
     widths = by_stage([one.architecture.width_indices[1:] for one in found])
     return [
-        Chart(axis, Axis("fitness"), (fitness,), height=260),
+        fitness,
         Chart(axis, Axis("extra blocks", "count", whole=True), depths, height=170),
         Chart(axis, Axis("width index", "count", whole=True), widths, height=170),
     ]
+
+
+def _line(macs: Sequence[int], values: Sequence[float]) -> Series:
+    return Series("", tuple(map(Point, macs, values)))
 
 
 def latency_charts(measured: Mapping[str, Any]) -> list[Chart]:
@@ -171,7 +180,7 @@ def latency_charts(measured: Mapping[str, Any]) -> list[Chart]:
             f"{'more accurate' if metric == ACCURACY else 'better'} than all faster ones", tuple(best), 0, thin=True
         ),
     )
-    label = f"latency of one image (ms), {measured['device']}, {measured['threads']} threads"
+    label = f"latency of one example (ms), {measured['device']}, {measured['threads']} threads"
     # Room for names, and for equal times.
     axis = Axis(label, "milliseconds", "log", least=every[0].x / 1.6, greatest=every[-1].x * 1.6)
     notes = tuple(Note(best[place].x, best[place].y, best[place].name) for place in named)
