@@ -8,11 +8,11 @@ from pathlib import Path
 from shutil import copytree
 from typing import Any
 
-import anyio
 import httpx
 import numpy as np
 import pytest
 import torch
+from anyio.from_thread import start_blocking_portal
 from safetensors.torch import load_file
 
 import fedfeast
@@ -110,7 +110,10 @@ def ask_server(run: Path, example: bytes) -> tuple[dict[str, Any], dict[str, Any
             prediction = await client.post(f"/api/predict/{variant['id']}", content=example)
             return state, prediction.json(), file
 
-    return anyio.run(ask)
+    # In a thread of its own: a browser's session of another test may keep this thread's loop.
+    with start_blocking_portal() as portal:
+        told: tuple[dict[str, Any], dict[str, Any], bytes] = portal.call(ask)
+    return told
 
 
 def test_an_own_cnn_goes_from_fifteen_lines_to_a_device(tmp_path: Path) -> None:

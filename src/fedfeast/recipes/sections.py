@@ -94,7 +94,7 @@ class DataSection(Section):
     calibration_examples: int = Field(1000, ge=2)  # batch statistics need two examples
     # Of population.source = "data": a share of the clients, or their names.
     held_out_clients: Share | Names = 0.0  # they never train and are a test set of their own
-    server_clients: Share | Names = 0.0  # the server's examples are theirs; without any, they come out of the pool
+    server_clients: Share | Names = 0.0  # whose examples the server has; without any, some of the pool
     least_examples: int = Field(1, ge=1)  # of training, that a client needs
     small_clients: Literal["exclude", "pool"] = "exclude"  # what becomes of clients with fewer
     most_examples: int | None = Field(None, ge=1)  # of training, that a client uses, evenly over its classes

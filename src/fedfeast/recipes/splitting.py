@@ -86,7 +86,9 @@ def _split_by_client(recipe: Recipe, dataset: Dataset) -> DataSplit:
     clients, section, seed = dataset.clients, recipe.data, recipe.seed
     if clients is None:
         raise InvalidInput(f"population.source = 'data', and {section.name} has no clients of its own: choose zipf.")
-    rules = ClientRules(section.held_out_clients, section.server_clients, section.least_examples, section.small_clients)
+    # Where clients evaluate, the server needs nobody's examples.
+    server = 0.0 if recipe.evaluation.by == "clients" else section.server_clients
+    rules = ClientRules(section.held_out_clients, server, section.least_examples, section.small_clients)
     sizes = np.bincount(clients.train, minlength=len(clients.names))
     division = divide_clients(clients.names, sizes, rules, named_generator(seed, "clients"))
     labels = dataset.train.labels.numpy()
