@@ -130,3 +130,34 @@ def test_elsewhere_its_run_is_opened_when_the_user_says_so(tmp_path: Path, anoth
         fedfeast.Run.open(tmp_path / "run")
     fedfeast.trust(f"{file}:cnn")
     assert len(fedfeast.Run.open(tmp_path / "run").curve.points) >= 3
+
+
+class Averaging(nn.Module):
+    """Averages over channels whose number changes: shapes nest, outputs do not."""
+
+    def __init__(self, width: int, classes: int) -> None:
+        super().__init__()
+        self.first, self.head = nn.Conv2d(1, width, 3, 2, 1), nn.Linear(16, classes)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return (batch, classes)."""
+        logits: torch.Tensor = self.head(self.first(images).mean(dim=1).flatten(1))
+        return logits
+
+
+@fedfeast.elastic(width=[2, 4])
+def averaging(width: int, *, classes: int) -> nn.Module:
+    """Return a member that check refuses and construction cannot see through."""
+    return Averaging(width, classes)
+
+
+def test_what_check_would_refuse_is_said_before_the_first_round(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {**SHORT, "population.least_macs": 500, "population.greatest_macs": 2e3}
+    fedfeast.train("digits", tmp_path / "run", settings, network=averaging)
+    (told,) = [one.getMessage() for one in caplog.records if "fedfeast.check would refuse" in one.getMessage()]
+    assert "averaging" in told
+    caplog.clear()
+    fedfeast.train("digits", tmp_path / "fine", SHORT, network=own_networks.cnn)
+    assert "fedfeast.check" not in caplog.text

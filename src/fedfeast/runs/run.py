@@ -31,6 +31,7 @@ from fedfeast.recipes.recipe import Recipe, packaged_recipes, pairs_of, resolve_
 from fedfeast.recipes.splitting import NaturalSplit
 from fedfeast.recipes.suitability import MEMBERS
 from fedfeast.runs.assembly import Federation, assemble
+from fedfeast.runs.builder_trial import warn_of_misfit
 from fedfeast.runs.checkpoint import Best, TrainingState
 from fedfeast.runs.folder import RunFolder
 from fedfeast.runs.interrupts import interruptible, uninterrupted
@@ -98,6 +99,7 @@ class Run:
                 stack.enter_context(interruptible())
                 federation = self.federation
                 ranks.from_leader(lambda: remember(self.recipe.own_code))
+                ranks.from_leader(lambda: None if self.folder.has_finished_rounds() else warn_of_misfit(federation))
                 ranks.from_leader(lambda: self.folder.kept_data.keep(self.recipe.data))
                 ranks.from_leader(lambda: self.folder.write_clients(federation.client_table()))
                 work = client_source or SimulatedClients()
