@@ -6,9 +6,10 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from importlib.util import module_from_spec, spec_from_file_location
@@ -134,6 +135,19 @@ def find_own(source: str, setting: str) -> Any:
             module = _execute(code, setting)
             _PERMISSIONS.modules[code.place] = (code, module)
         return getattr(module, source.rpartition(":")[2], None)
+
+
+def find_named(name: str, known: Mapping[str, Any], setting: str, form: str) -> Any:
+    """Return what the package has by a name, or what trusted code has by ``file.py:NAME`` or ``module:NAME``."""
+    if name in known:
+        return known[name]
+    if ":" not in name:
+        close = get_close_matches(name, known, n=3)
+        hint = f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
+        raise InvalidInput(
+            f"{setting} = {name!r} is unknown{hint}: choose one of {', '.join(known)}, or name your own as {form}."
+        )
+    return find_own(name, setting)
 
 
 def remember(sources: Sequence[str]) -> None:

@@ -1,7 +1,5 @@
 """Methods by name: those that ship with the package, and a user's own by file or module."""
 
-from difflib import get_close_matches
-
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Method
 from fedfeast.methods.feast import Feast
@@ -13,7 +11,7 @@ from fedfeast.methods.fjord import FjORD
 from fedfeast.methods.heterofl import HeteroFL
 from fedfeast.methods.nested import Nested
 from fedfeast.methods.scalefl import ScaleFL
-from fedfeast.own_code import find_own
+from fedfeast.own_code import find_named
 
 METHODS: dict[str, type[Method]] = {
     "feast": Feast,
@@ -31,17 +29,8 @@ METHODS: dict[str, type[Method]] = {
 
 def find_method(name: str) -> type[Method]:
     """Return a method of the package, or a user's own named ``file.py:Class`` or ``module:Class``."""
-    if name in METHODS:
-        return METHODS[name]
-    source, colon, class_name = name.rpartition(":")
-    if not colon:
-        close = get_close_matches(name, METHODS, n=3)
-        hint = f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
-        raise InvalidInput(
-            f"method.name = {name!r} is unknown{hint}: choose one of {', '.join(METHODS)}, "
-            "or name your own as file.py:Class."
-        )
-    method = find_own(name, "method.name")
+    method = find_named(name, METHODS, "method.name", "file.py:Class")
     if not (isinstance(method, type) and issubclass(method, Method)):
+        source, _, class_name = name.rpartition(":")
         raise InvalidInput(f"method.name = {name!r}: {source} has no class {class_name} derived from Method.")
     return method

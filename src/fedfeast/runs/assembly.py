@@ -1,6 +1,6 @@
 """From a recipe to a federation: the parts of every layer, put together."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,8 +32,8 @@ from fedfeast.federation import (
     UpdatePolicy,
     choose_adversaries,
 )
-from fedfeast.planning.outline import outline
-from fedfeast.population import Partition, Population
+from fedfeast.planning.outline import Outline, outline
+from fedfeast.population import Partition, Population, Shards
 from fedfeast.population.partition import are_classes
 from fedfeast.randomness import named_generator
 from fedfeast.recipes.building import build_partition, build_preparation, build_privacy, build_sgd
@@ -135,59 +135,77 @@ def assemble(recipe: Recipe) -> Federation:
     """Build the federation of a recipe: network, variants, method, population, data."""
     built = outline(recipe)
     device, split = choose_device(recipe.engine.device), split_data(recipe)
-    pool = split.pool
-    if recipe.population.source == "fleet":
-        pool = pool.select(torch.empty(0, dtype=torch.int64))  # the clients' examples are theirs
-        roster = read_roster(Path(str(recipe.population.file)))
-        clients, partition = roster.clients, roster.partition()
-    else:
-        owners = None if built.natural is None else built.natural.owners
-        partition = build_partition(recipe, built.population, pool.labels.numpy(), owners)
-        clients = clients_of(built.population, partition, pool.labels.numpy())
-    kept_back = None
-    if recipe.evaluation.by == "clients" and recipe.population.source != "fleet":
-        partition, kept_back = keep_back_shards(recipe, partition, split.places.validation)
-        clients = clients_of(built.population, partition, pool.labels.numpy())
+    divided = _divide(recipe, built, split)
+    examples = ShardedExamples(divided.pool.to(device), divided.partition.shards)
     calibration = split.calibration.to(device)
-    task = task_named(recipe.data.facts.task)
-    metric = None if recipe.evaluation.metric is None else task.metric_named(recipe.evaluation.metric)
+    task, metric = task_named(recipe.data.facts.task), recipe.metric
 
     def evaluator(examples: Examples, owned: OwnedPlaces) -> Evaluator:
         clients = None if owned.owners is None else ClientIndex(owned.names, owned.owners)
         return Evaluator(calibration, examples.to(device), split.normalisation, task, clients, metric)
 
-    examples = ShardedExamples(pool.to(device), partition.shards)
-    validation: Validation = evaluator(split.validation, split.places.validation)
+    validation: Validation
     if recipe.evaluation.by == "clients":
         # What the data's own clients keep back was split off the pool; shards that were drawn keep back of the pool.
         held = examples.pool if split.places.validation.owners is None else split.validation.to(device)
-        evaluating = list[EvaluatingClient]()  # of a fleet's nobody, until it is there
-        if kept_back is not None:
-            evaluating = [
-                EvaluatingClient(
-                    clients[one].name,
-                    clients[one].budget_macs,
-                    Held(examples.pool, torch.from_numpy(partition.shards[one])),
-                    Held(held, torch.from_numpy(kept_back[one])),
-                )
-                for one in built.participants
-            ]
+        asked = _evaluating_clients(divided, examples, held, built.participants)
         blank = blank_inputs(recipe.data.facts, device)
-        validation = ClientEvaluator(task, metric, blank, evaluating, split.normalisation)
+        validation = ClientEvaluator(task, metric, blank, asked, split.normalisation)
+    else:
+        validation = evaluator(split.validation, split.places.validation)
     return Federation(
         recipe=recipe,
         population=built.population,
-        partition=partition,
+        partition=divided.partition,
         examples=examples,
         preparation=build_preparation(recipe, split.normalisation, built.method),
         method=built.method,
-        clients=clients,
+        clients=divided.clients,
         participants=built.participants,
         validation=validation,
         tests={name: evaluator(split.tests[name], owned) for name, owned in split.places.tests.items()},
         device=device,
         natural=built.natural,
     )
+
+
+class _Divided(NamedTuple):
+    """Who holds which examples of the pool."""
+
+    pool: Examples
+    partition: Partition
+    clients: tuple[Client, ...]
+    kept_back: Shards | None = None  # to evaluate on; not where the server evaluates, or a fleet's clients have theirs
+
+
+def _divide(recipe: Recipe, built: Outline, split: "SplitData") -> _Divided:
+    """Divide the pool among the clients, which may keep back some of theirs; a fleet's have their own."""
+    if recipe.population.source == "fleet":
+        roster = read_roster(Path(str(recipe.population.file)))
+        return _Divided(split.pool.select(torch.empty(0, dtype=torch.int64)), roster.partition(), roster.clients)
+    labels, kept_back = split.pool.labels.numpy(), None
+    owners = None if built.natural is None else built.natural.owners
+    partition = build_partition(recipe, built.population, labels, owners)
+    if recipe.evaluation.by == "clients":
+        partition, kept_back = keep_back_shards(recipe, partition, split.places.validation)
+    return _Divided(split.pool, partition, clients_of(built.population, partition, labels), kept_back)
+
+
+def _evaluating_clients(
+    divided: _Divided, examples: ShardedExamples, held: Examples, participants: Sequence[int]
+) -> list[EvaluatingClient]:
+    """Return the simulated clients that evaluate, on what they keep back of the held examples; of a fleet nobody."""
+    if divided.kept_back is None:
+        return []
+    return [
+        EvaluatingClient(
+            divided.clients[one].name,
+            divided.clients[one].budget_macs,
+            Held(examples.pool, torch.from_numpy(examples.shards[one])),
+            Held(held, torch.from_numpy(divided.kept_back[one])),
+        )
+        for one in participants
+    ]
 
 
 class SplitData(NamedTuple):

@@ -62,10 +62,7 @@ def adapters(  # noqa: PLR0913 - each argument is a choice, a fact of the data o
     rank: int,
     *,
     classes: int,
-    shape: tuple[int, ...] | None = None,
-    channels: int | None = None,
-    side: int | None = None,
-    length: int | None = None,
+    shape: tuple[int, ...],
     vocabulary: int | None = None,
     embedding: int = 64,
     depth: int = 2,
@@ -73,6 +70,6 @@ def adapters(  # noqa: PLR0913 - each argument is a choice, a fact of the data o
     hidden: int = 128,
 ) -> nn.Module:
     """Adapters on a transformer as its seed draws it, the same on every machine; with_adapters takes any other body."""
-    facts = {"shape": shape, "channels": channels, "side": side, "length": length, "vocabulary": vocabulary}
-    body = nested_transformer(depth, heads, hidden, classes=classes, embedding=embedding, **facts)
+    facts = {"classes": classes, "shape": shape, "vocabulary": vocabulary}
+    body = nested_transformer(depth, heads, hidden, embedding=embedding, **facts)
     return with_adapters(body, rank)

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from fedfeast.errors import InvalidInput
 from fedfeast.networks.built import elastic
-from fedfeast.networks.shipped.shapes import example_shape
 
 STAGES = 3  # after each the time is halved
 GAINED = 3.0  # about what asinh makes of an ordinary value under a usual gain
@@ -56,15 +55,12 @@ class Conv1d(nn.Module):
 
 
 @elastic(width=[16, 24, 32, 48, 64], depth=[1, 2, 3])
-def conv1d(  # noqa: PLR0913 - each argument is a choice, a fact of the data or an option
+def conv1d(
     width: int,
     depth: int,
     *,
     classes: int,
-    shape: tuple[int, ...] | None = None,
-    channels: int | None = None,
-    side: int | None = None,
-    length: int | None = None,
+    shape: tuple[int, ...],
     dropout: float = 0.0,
     gain: float = 0.0,
 ) -> nn.Module:
@@ -72,10 +68,9 @@ def conv1d(  # noqa: PLR0913 - each argument is a choice, a fact of the data or 
 
     A gain, e.g. 30, brings out what is small beside what is large: the trembling of a person who sits.
     """
-    whole = example_shape("conv1d", shape, channels, side, length)
-    if len(whole) < 2:
+    if len(shape) < 2:
         raise InvalidInput(
-            f"builder conv1d reads channels over time, and an example has the shape {list(whole)}: choose "
+            f"builder conv1d reads channels over time, and an example has the shape {list(shape)}: choose "
             "nested_transformer for tokens, a builder of your own for single numbers."
         )
-    return Conv1d(prod(whole[:-1]), width, depth, classes, dropout, gain)
+    return Conv1d(prod(shape[:-1]), width, depth, classes, dropout, gain)

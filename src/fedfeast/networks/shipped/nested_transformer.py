@@ -5,7 +5,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedfeast.networks.built import elastic
-from fedfeast.networks.shipped.shapes import example_shape
 
 HEAD_WIDTH = 16  # kept, so that more heads are more channels and a head means the same in every size
 
@@ -122,10 +121,7 @@ def nested_transformer(  # noqa: PLR0913 - each argument is a choice, a fact of 
     hidden: int,
     *,
     classes: int,
-    shape: tuple[int, ...] | None = None,
-    channels: int | None = None,
-    side: int | None = None,
-    length: int | None = None,
+    shape: tuple[int, ...],
     vocabulary: int | None = None,
     embedding: int = 64,
     patch: int = 4,
@@ -136,12 +132,11 @@ def nested_transformer(  # noqa: PLR0913 - each argument is a choice, a fact of 
     """Tokens: causal, next-token logits unless pooled; numbers: pieces of a side (patch), pooled class logits."""
     is_tokens = vocabulary is not None
     pooled = not is_tokens if pooled is None else pooled
-    whole = example_shape("nested_transformer", shape, channels, side, length)
     embed: nn.Module
     if vocabulary is not None:
-        embed, length = Tokens(vocabulary, embedding, context), whole[-1]
+        embed, length = Tokens(vocabulary, embedding, context), shape[-1]
     else:
-        embed = Pieces(whole if len(whole) > 1 else (1, *whole), patch, embedding)
+        embed = Pieces(shape if len(shape) > 1 else (1, *shape), patch, embedding)
         length = embed.length
     blocks = [Block(embedding, heads, hidden, is_tokens and not pooled, dropout) for _ in range(depth)]
     head = nn.Linear(embedding, classes if pooled or vocabulary is None else vocabulary)
