@@ -4,7 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedfeast.networks import Architecture, ElasticResNet, SearchSpace
+import torch
+
+from fedfeast.data import Examples
+from fedfeast.federation import Deployed
+from fedfeast.networks import Architecture, ElasticResNet, Layout, SearchSpace
+from fedfeast.randomness import named_generator
 from fedfeast.variants import Variant, VariantCache, read_cache
 
 SPACE = SearchSpace(
@@ -45,6 +50,19 @@ TINY: dict[str, Any] = {
     "training.batch_size": 32,
     "engine.threads": 1,
 }
+
+
+def deployed() -> Deployed:
+    """Return the whole network as it is drawn, ready to be measured."""
+    flat = NETWORK.initial_weights(named_generator(0, "weights"))
+    return Deployed(NETWORK, SPACE.largest, Layout.of(NETWORK.shapes(SPACE.largest)), flat, 1, 1)
+
+
+def examples(count: int, name: str = "examples") -> Examples:
+    """Return images of noise that the network takes."""
+    generator = named_generator(0, name)
+    images = torch.from_numpy(generator.integers(0, 256, (count, 1, 8, 8)).astype("uint8"))
+    return Examples(images, torch.from_numpy(generator.integers(0, 4, count)))
 
 
 def cache_of(network: ElasticResNet, *rows: tuple[tuple[Any, ...], ...]) -> VariantCache:

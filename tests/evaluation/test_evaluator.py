@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny import NETWORK, SPACE
+from tiny import deployed, examples
 from torch import Tensor
 
 from fedfeast.data import Examples, Normalisation
@@ -14,21 +14,9 @@ from fedfeast.evaluation.evaluator import Cost
 from fedfeast.federation import Deployed, OperatingPoint
 from fedfeast.networks import Layout
 from fedfeast.networks.layers import Layers, Weights
-from fedfeast.randomness import named_generator
 
 NORMALISATION = Normalisation((0.4,), (0.3,))
 POINTS = tuple(OperatingPoint(f"{share:g}", 10 * (1 + place), place, share) for place, share in enumerate((0.5, 1.0)))
-
-
-def deployed() -> Deployed:
-    flat = NETWORK.initial_weights(named_generator(0, "weights"))
-    return Deployed(NETWORK, SPACE.largest, Layout.of(NETWORK.shapes(SPACE.largest)), flat, 1, 1)
-
-
-def examples(count: int, name: str = "examples") -> Examples:
-    generator = named_generator(0, name)
-    images = torch.from_numpy(generator.integers(0, 256, (count, 1, 8, 8)).astype("uint8"))
-    return Examples(images, torch.from_numpy(generator.integers(0, 4, count)))
 
 
 class Echo:

@@ -1,7 +1,7 @@
 from typing import Any
 
 import torch
-from tiny import NETWORK, SPACE
+from tiny import NETWORK, SPACE, deployed, examples
 from torch import Tensor
 
 from fedfeast.data import Examples, Normalisation
@@ -10,20 +10,8 @@ from fedfeast.evaluation.recalibration import CALIBRATION_BATCH, in_batches
 from fedfeast.federation import Deployed
 from fedfeast.networks import Layout
 from fedfeast.networks.layers import Layers, Weights
-from fedfeast.randomness import named_generator
 
 NORMALISATION = Normalisation((0.4,), (0.3,))
-
-
-def deployed() -> Deployed:
-    flat = NETWORK.initial_weights(named_generator(0, "weights"))
-    return Deployed(NETWORK, SPACE.largest, Layout.of(NETWORK.shapes(SPACE.largest)), flat, 1, 1)
-
-
-def examples(count: int, name: str = "examples") -> Examples:
-    generator = named_generator(0, name)
-    images = torch.from_numpy(generator.integers(0, 256, (count, 1, 8, 8)).astype("uint8"))
-    return Examples(images, torch.from_numpy(generator.integers(0, 4, count)))
 
 
 def test_recalibration_is_deterministic_and_covers_every_norm() -> None:
