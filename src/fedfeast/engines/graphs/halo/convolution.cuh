@@ -1,0 +1,348 @@
+// A 3x3 convolution of stride one over channels-last bfloat16 images, or its gradient by the input.
+//
+// A block computes PIXELS neighbouring pixels (GROUPS images of LINES whole lines each) times OUT_OCTETS x 8 channels.
+// The pixels' surroundings lie in shared memory once, a border of zeros around them, and the nine taps are nine
+// shifted views of it: what a tap needs is an address away, not another read of the image.
+//
+// Shared memory holds cells of eight channels. A chunk of IN_OCTETS x 8 incoming channels is a row of planes, one for
+// each octet, each a cell for every pixel; its weights are 8x8 matrices, one for each unit (octet, tap) and outgoing
+// octet. Two units make a step of a tensor-core product. Chunks go round STAGES places: while one is multiplied, the next
+// are being copied.
+//
+// Macros: WIDTH, HEIGHT, LINES, GROUPS, WARPS, ROW_TILES (16 pixels each, of a warp), IN_OCTETS, OUT_OCTETS, STAGES,
+// BACKWARD, and for what follows the product: STATISTICS, ADDED, MASKED, NORM (0; 1: rectifies what is stored; 2: what is summed).
+
+#include "primitives.cuh"
+#include "sums.cuh"
+
+constexpr int LANES = 32;
+constexpr int PITCH = WIDTH + 2;
+constexpr int HELD_LINES = LINES + 2;
+constexpr int HELD = GROUPS * HELD_LINES * PITCH;
+constexpr int PIXELS = GROUPS * LINES * WIDTH;
+constexpr int CHANNELS = 8 * OUT_OCTETS;
+// Planes lie so far apart that the cells which neighbouring threads copy fall into different banks.
+constexpr int SHIFT = IN_OCTETS == 2 ? 4 : IN_OCTETS == 4 ? 2 : IN_OCTETS | 1;
+constexpr int PLANE = HELD + ((SHIFT - HELD) % 8 + 8) % 8;
+constexpr int UNITS = 9 * IN_OCTETS + (9 * IN_OCTETS) % 2;
+constexpr int MATRIX = 9;  // cells from one matrix of weights to the next: eight, and one for the banks
+constexpr int UNIT = (OUT_OCTETS * MATRIX) | 1;
+constexpr int FEATURE_CELLS = IN_OCTETS * PLANE;
+constexpr int STAGE = FEATURE_CELLS + UNITS * UNIT;
+constexpr int ROW = CHANNELS + 4;  // floats of a pixel's products on their way from registers to memory
+constexpr bool SUMS = STATISTICS || NORM;
+
+static_assert(PIXELS == 16 * ROW_TILES * WARPS, "warps and pixels do not match");
+static_assert(THREADS == LANES * WARPS, "threads and warps do not match");
+
+// Divisions are unsigned and by constants, and a thread keeps its octet and its column from turn to turn: what it
+// copies next lies a constant further on.
+DEVICE u32 thread() { return thread_index(); }
+
+constexpr int least_power(int number) { return number <= 1 ? 1 : 2 * least_power((number + 1) / 2); }
+
+DEVICE int held_place(u32 pixel) {
+  // The cell of a pixel's upper left neighbour.
+  u32 line = pixel / WIDTH, image = GROUPS == 1 ? 0 : line / LINES;
+  return (image * HELD_LINES + line - image * LINES) * PITCH + pixel % WIDTH;
+}
+
+DEVICE void clear_border(Cell* features, int first_line) {
+  Cell zero = {{0, 0, 0, 0}};
+  for (u32 i = thread(); i < GROUPS * HELD_LINES * 2 * IN_OCTETS; i += THREADS) {
+    u32 octet = i / 2 % IN_OCTETS, line = i / 2 / IN_OCTETS;
+    features[octet * PLANE + line * PITCH + i % 2 * (WIDTH + 1)] = zero;
+  }
+  bool above = first_line == 0, below = first_line + LINES == HEIGHT;
+  if (!above && !below) return;
+  for (u32 i = thread(); i < GROUPS * 2 * WIDTH * IN_OCTETS; i += THREADS) {
+    u32 column = i % WIDTH, octet = i / WIDTH % IN_OCTETS, edge = i / WIDTH / IN_OCTETS % 2;
+    u32 line = i / WIDTH / IN_OCTETS / 2 * HELD_LINES + edge * (HELD_LINES - 1);
+    if (edge ? below : above) features[octet * PLANE + line * PITCH + column + 1] = zero;
+  }
+}
+
+DEVICE void copy_features(
+    Cell* to, const u16* features, int first_image, int first_line, int num_images, int incoming, int first_octet) {
+  constexpr u32 OCTETS = least_power(IN_OCTETS), LINES_A_TURN = THREADS / (OCTETS * WIDTH);
+  static_assert(LINES_A_TURN * OCTETS * WIDTH == THREADS, "threads do not cover whole lines");
+  constexpr u32 ALL_LINES = GROUPS * HELD_LINES, TURNS = (ALL_LINES + LINES_A_TURN - 1) / LINES_A_TURN;
+  u32 octet = thread() % OCTETS, column = thread() / OCTETS % WIDTH, line = thread() / (OCTETS * WIDTH);
+  if (octet >= IN_OCTETS) return;
+  bool is_channel = 8 * (first_octet + octet) < incoming;
+  int line_stride = WIDTH * incoming;
+  const u16* from = features + (first_image * HEIGHT + first_line - 1) * line_stride + column * incoming + 8 * (first_octet + octet);
+  Cell* place = to + octet * PLANE + column + 1;
+#pragma unroll
+  for (u32 turn = 0; turn < TURNS; ++turn, line += LINES_A_TURN) {
+    if (TURNS * LINES_A_TURN > ALL_LINES && line >= ALL_LINES) break;
+    u32 image = GROUPS == 1 ? 0 : line / HELD_LINES;
+    int y = first_line + (int)(line - image * HELD_LINES) - 1;
+    if (y < 0 || y >= HEIGHT) continue;
+    bool valid = is_channel && (GROUPS == 1 || first_image + (int)image < num_images);
+    // Two lines that are held of each image are not of the image.
+    const u16* source = from + ((int)line - 2 * (int)image) * line_stride;
+    copy_cell(place + line * PITCH, valid ? source : features, valid);
+  }
+}
+
+// Where a unit's matrices lie. Two octets of one tap make a step, a plane apart; of a last octet without a partner two
+// taps do, a column or a line apart, so that a step is a constant away from the step before.
+DEVICE constexpr int unit_of(int octet, int tap) {
+  return octet / 2 < IN_OCTETS / 2 ? (octet / 2 * 9 + tap) * 2 + octet % 2
+                                   : 9 * (IN_OCTETS - 1) + (tap % 3 < 2 ? tap / 3 * 2 + tap % 3 : 6 + tap / 3);
+}
+
+DEVICE void copy_weights(Cell* to, const u16* weights, int incoming, int outgoing, int first_octet) {
+  // Stored (outgoing, taps, incoming), and a cell is eight incoming channels; or, on the way back, seen as (incoming, taps
+  // from the opposite corner, outgoing), and a cell is eight outgoing channels.
+  constexpr u32 IN_ROW = BACKWARD ? OUT_OCTETS : IN_OCTETS, PADDED = least_power(IN_ROW);
+  constexpr u32 ROWS = 9 * 8 * (BACKWARD ? IN_OCTETS : OUT_OCTETS), ROWS_A_TURN = THREADS / PADDED;
+  u32 cell = thread() % PADDED;
+  if (cell >= IN_ROW) return;
+  int first_channel = block_y() * CHANNELS, row_size = BACKWARD ? outgoing : incoming;
+  int first_row = 9 * (BACKWARD ? 8 * first_octet : first_channel);
+  int column = BACKWARD ? first_channel + 8 * cell : 8 * (first_octet + cell);
+  int rows = 9 * (BACKWARD ? incoming : outgoing) - first_row;
+  bool is_column = column < row_size;
+  const u16* from = weights + first_row * row_size + column;
+#pragma unroll 2
+  for (u32 row = thread() / PADDED; row < ROWS; row += ROWS_A_TURN) {
+    u32 channel = row / 9, tap = row - 9 * channel;
+    int octet = BACKWARD ? channel / 8 : cell, out_octet = BACKWARD ? cell : channel / 8;
+    bool valid = is_column && (int)row < rows;
+    int place = unit_of(octet, BACKWARD ? 8 - tap : tap) * UNIT + out_octet * MATRIX + channel % 8;
+    copy_cell(to + place, valid ? from + row * row_size : weights, valid);
+  }
+}
+
+DEVICE void load_weights(u32 (&r)[4], const Cell* place) {
+  if (BACKWARD) load_matrices_transposed(r, place);
+  else load_matrices(r, place);
+}
+
+// Where a lane's rows of features begin: lanes from sixteen on look after the second unit of a step.
+struct Starts {
+  const Cell *octet, *column, *line, *none;  // the second unit is an octet, a column or a line further on, or missing
+
+  DEVICE const Cell* of(int step) const {
+    constexpr int PAIRED = IN_OCTETS / 2 * 9;
+    if (step < PAIRED) return octet + step / 9 * 2 * PLANE + step % 9 / 3 * PITCH + step % 3;
+    int rest = step - PAIRED;
+    if (rest < 3) return column + rest * PITCH;
+    return rest == 3 ? line + 2 : none + 2 * PITCH + 2;
+  }
+};
+
+DEVICE void multiply_chunk(
+    float (&sums)[ROW_TILES][OUT_OCTETS][4], const Cell* stage, const int (&places)[ROW_TILES], int octets) {
+  u32 lane = thread() % LANES, second = lane / 16;
+  // Matrices of weights: two units of one octet, then the same of the next octet.
+  const Cell* weights = stage + FEATURE_CELLS + lane / 8 % 2 * UNIT + lane / 16 * MATRIX + lane % 8;
+  // Where the number of octets is odd, the last pair repeats the last octet and its second half goes unused.
+  const Cell* last_weights = weights - lane / 16 * MATRIX;
+  Starts starts[ROW_TILES];
+#pragma unroll
+  for (int tile = 0; tile < ROW_TILES; ++tile) {
+    const Cell* first = stage + places[tile];
+    const Cell* lone = first + (IN_OCTETS - 1) * PLANE;
+    starts[tile] = {first + second * PLANE, lone + second, lone + second * PITCH, lone};
+  }
+#pragma unroll
+  for (int step = 0; step < UNITS / 2; ++step) {
+    if (step % 9 == 0 && step / 9 * 2 >= octets) break;
+    u32 a[ROW_TILES][4];
+#pragma unroll
+    for (int tile = 0; tile < ROW_TILES; ++tile) load_matrices(a[tile], starts[tile].of(step));
+#pragma unroll
+    for (int octet = 0; octet < OUT_OCTETS; octet += 2) {
+      u32 b[4];
+      load_weights(b, (octet + 1 < OUT_OCTETS ? weights : last_weights) + 2 * step * UNIT + octet * MATRIX);
+#pragma unroll
+      for (int tile = 0; tile < ROW_TILES; ++tile) {
+        multiply(sums[tile][octet], a[tile], b[0], b[1]);
+        if (octet + 1 < OUT_OCTETS) multiply(sums[tile][octet + 1], a[tile], b[2], b[3]);
+      }
+    }
+  }
+}
+
+// Eight floats of shared memory, and two of them.
+DEVICE void load_eight(float (&values)[8], const float* from) {
+  Cell low = load_shared_cell(from), high = load_shared_cell(from + 4);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) values[i] = as_float(low.words[i]), values[4 + i] = as_float(high.words[i]);
+}
+
+DEVICE void unpack(float (&values)[8], Cell cell) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) values[2 * i] = low_of(cell.words[i]), values[2 * i + 1] = high_of(cell.words[i]);
+}
+
+// What the end of a kernel reads for eight channels of a pixel.
+struct Extra {
+  Cell added, mask, norm;
+};
+
+// What follows the product for eight channels of a pixel.
+struct Tail {
+  const u16 *added, *masked_by, *norm_features;
+  float factor[8], constant[8];  // of the norm's affine map
+  float first[8], second[8];
+
+  DEVICE Extra load(long place) {
+    Extra extra;
+    if (ADDED) extra.added = load_cell(added + place);
+    if (MASKED) extra.mask = load_cell(masked_by + place);
+    if (NORM) extra.norm = load_cell(norm_features + place);
+    return extra;
+  }
+
+  DEVICE Cell finish(float (&values)[8], const Extra& extra) {
+    float other[8], raw[8];
+    if (ADDED) {
+      unpack(other, extra.added);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) values[i] += other[i];
+    }
+    if (MASKED) {
+      unpack(other, extra.mask);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) values[i] = other[i] > 0.0f ? values[i] : 0.0f;
+    }
+    if (NORM) {
+      unpack(raw, extra.norm);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        other[i] = raw[i] * factor[i] + constant[i];
+        if (NORM == 1) values[i] = other[i] > 0.0f ? values[i] : 0.0f;
+      }
+    }
+    Cell cell;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) cell.words[i] = pack(values[2 * i], values[2 * i + 1]);
+    if (SUMS) {
+      unpack(values, cell);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        if (NORM == 2) values[i] = other[i] > 0.0f ? values[i] : 0.0f;
+        first[i] += values[i];
+        second[i] += values[i] * (STATISTICS ? values[i] : raw[i]);
+      }
+    }
+    return cell;
+  }
+};
+
+KERNEL(convolve)(
+    const u16* features, const u16* weights, u16* out, const u16* added, const u16* masked_by,
+    const u16* norm_features, const float* mean, const float* inverse_deviation, const float* scale,
+    const float* shift, float* partials, int* counters, float* first_out, float* second_out,
+    int num_images, int incoming, int outgoing, float epsilon) {
+  constexpr int BANDS = HEIGHT / LINES;  // of an image, one above the other
+  Cell* shared = reinterpret_cast<Cell*>(shared_memory());
+  int first_image = block_x() / BANDS * GROUPS, first_line = block_x() % BANDS * LINES;
+  int warp = thread_index() / LANES, lane = thread_index() % LANES;
+  int chunks = (incoming + 8 * IN_OCTETS - 1) / (8 * IN_OCTETS);
+
+  for (int stage = 0; stage < STAGES; ++stage) {
+    clear_border(shared + stage * STAGE, first_line);
+    if (UNITS > 9 * IN_OCTETS)  // the unit that is there for evenness
+      for (u32 i = thread(); i < UNIT; i += THREADS)
+        shared[stage * STAGE + FEATURE_CELLS + (UNITS - 1) * UNIT + i] = {{0, 0, 0, 0}};
+  }
+  auto copy_chunk = [&](int chunk) {
+    if (chunk < chunks) {
+      Cell* stage = shared + chunk % STAGES * STAGE;
+      copy_features(stage, features, first_image, first_line, num_images, incoming, chunk * IN_OCTETS);
+      copy_weights(stage + FEATURE_CELLS, weights, incoming, outgoing, chunk * IN_OCTETS);
+    }
+    copy_commit();
+  };
+  // One ahead even where there is but one place: then it is the only chunk.
+  constexpr int AHEAD = STAGES > 1 ? STAGES - 1 : 1;
+  for (int chunk = 0; chunk < AHEAD; ++chunk) copy_chunk(chunk);
+
+  int places[ROW_TILES];
+  float sums[ROW_TILES][OUT_OCTETS][4];
+#pragma unroll
+  for (int tile = 0; tile < ROW_TILES; ++tile) {
+    places[tile] = held_place((warp * ROW_TILES + tile) * 16 + lane % 16);
+#pragma unroll
+    for (int octet = 0; octet < OUT_OCTETS; ++octet)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[tile][octet][i] = 0.0f;
+  }
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    copy_wait<AHEAD - 1>();
+    synchronise();  // this chunk is there for all, and none is still busy with the one before
+    if (STAGES > 1) copy_chunk(chunk + AHEAD);
+    multiply_chunk(sums, shared + chunk % STAGES * STAGE, places, incoming / 8 - chunk * IN_OCTETS);
+  }
+  synchronise();
+
+  // From the fragments to pixels' channels in a row, sixteen pixels of a warp at a time.
+  constexpr int AT_ONCE = OUT_OCTETS == 1 ? 16 : LANES / OUT_OCTETS;  // pixels
+  constexpr int TURNS = (16 + AT_ONCE - 1) / AT_ONCE, UNROLLED = TURNS < 2 ? TURNS : 2;
+  float* rows = reinterpret_cast<float*>(shared) + warp * 16 * ROW;
+  int octet = lane % OUT_OCTETS, first_row = lane / OUT_OCTETS, channel = block_y() * CHANNELS + 8 * octet;
+  bool at_work = lane < AT_ONCE * OUT_OCTETS && channel < outgoing;
+  Tail tail = {};
+  tail.added = added, tail.masked_by = masked_by, tail.norm_features = norm_features;
+  if (NORM && at_work) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      tail.factor[i] = inverse_deviation[channel + i] * scale[channel + i];
+      tail.constant[i] = shift[channel + i] - mean[channel + i] * tail.factor[i];
+    }
+  }
+  int first_pixel = block_x() * PIXELS + warp * ROW_TILES * 16, num_pixels = num_images * HEIGHT * WIDTH;
+#pragma unroll
+  for (int tile = 0; tile < ROW_TILES; ++tile) {
+#pragma unroll
+    for (int i = 0; i < OUT_OCTETS; ++i) {
+      float* place = rows + lane / 4 * ROW + 8 * i + lane % 4 * 2;
+      store_two(place, sums[tile][i][0], sums[tile][i][1]);
+      store_two(place + 8 * ROW, sums[tile][i][2], sums[tile][i][3]);
+    }
+    synchronise_warp();
+#pragma unroll 1
+    for (int turn = 0; turn < TURNS; turn += UNROLLED) {
+      // All reads first, so that they are under way together.
+      Extra extras[UNROLLED];
+      long places[UNROLLED];
+      bool valid[UNROLLED];
+#pragma unroll
+      for (int i = 0; i < UNROLLED; ++i) {
+        int row = first_row + (turn + i) * AT_ONCE, pixel = first_pixel + 16 * tile + row;
+        valid[i] = at_work && row < 16 && pixel < num_pixels;
+        places[i] = (long)pixel * outgoing + channel;
+        if (valid[i]) extras[i] = tail.load(places[i]);
+      }
+#pragma unroll
+      for (int i = 0; i < UNROLLED; ++i) {
+        if (!valid[i]) continue;
+        float values[8];
+        load_eight(values, rows + (first_row + (turn + i) * AT_ONCE) * ROW + 8 * octet);
+        store_cell(out + places[i], tail.finish(values, extras[i]));
+      }
+    }
+    synchronise_warp();
+  }
+  if (SUMS) {
+    synchronise();
+    float* gathered = reinterpret_cast<float*>(shared);
+    int lines = WARPS * AT_ONCE, line = warp * AT_ONCE + first_row;
+    if (lane < AT_ONCE * OUT_OCTETS)
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        float second = tail.second[i];
+        if (NORM && at_work) second = (second - mean[channel + i] * tail.first[i]) * inverse_deviation[channel + i];
+        gathered[line * 2 * CHANNELS + 8 * octet + i] = tail.first[i];
+        gathered[line * 2 * CHANNELS + CHANNELS + 8 * octet + i] = second;
+      }
+    synchronise();
+    Totals<CHANNELS> totals = {partials, counters, first_out, second_out, outgoing};
+    totals.add(gathered, lines, (float)num_pixels, epsilon);
+  }
+}

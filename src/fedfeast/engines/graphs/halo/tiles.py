@@ -1,0 +1,191 @@
+"""How the CUDA kernels cut their work: tiles of pixels, chunks of channels, and the shared memory that they take."""
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+from fedfeast.engines.graphs.tiles import ceil_div
+
+CELL = 16  # bytes of eight bfloat16 values
+SHARED_BYTES = 99 * 1024  # that a block may take on every device the kernels run on
+REGISTERS = 65536  # of a multiprocessor
+BLOCKS = 64  # of a launch, about: several passes run side by side
+SIDES = (4, 8, 16, 32, 64)  # of the images that the kernels know
+
+
+@dataclass(frozen=True)
+class PixelTile:
+    """Pixels that lie in shared memory together: whole lines of one image, or several whole images."""
+
+    side: int  # of the image
+    lines: int
+    images: int = 1
+
+    @property
+    def pixels(self) -> int:
+        """The number of pixels."""
+        return self.images * self.lines * self.side
+
+    @property
+    def held(self) -> int:
+        """The number of pixels with the border around them."""
+        return self.images * (self.lines + 2) * (self.side + 2)
+
+    def count(self, num_images: int) -> int:
+        """Return how many such tiles cover a number of images."""
+        return ceil_div(num_images, self.images) * (self.side // self.lines)
+
+    def macros(self) -> dict[str, int]:
+        """Return what a kernel wants to know of it."""
+        return {"WIDTH": self.side, "HEIGHT": self.side, "LINES": self.lines, "GROUPS": self.images}
+
+
+def pixel_tile(side: int, pixels: int) -> PixelTile:
+    """Return a tile of so many pixels of images of a side."""
+    if pixels > side * side:
+        return PixelTile(side, side, pixels // (side * side))
+    return PixelTile(side, pixels // side)
+
+
+@dataclass(frozen=True)
+class ConvolutionTiles:
+    """How a convolution is cut: see convolution.cuh."""
+
+    pixels: PixelTile
+    warps: int
+    in_octets: int
+    out_octets: int
+    stages: int  # of incoming channels under way
+
+    @property
+    def threads(self) -> int:
+        """The threads of a block."""
+        return 32 * self.warps
+
+    @property
+    def shared_bytes(self) -> int:
+        """The shared memory of a block: chunks under way, later the products on their way out."""
+        shift = {2: 4, 4: 2}.get(self.in_octets, self.in_octets | 1)
+        plane = self.pixels.held + (shift - self.pixels.held) % 8
+        units = 9 * self.in_octets + self.in_octets % 2
+        stage = self.in_octets * plane + units * (9 * self.out_octets | 1)
+        rows = self.warps * 16 * (8 * self.out_octets + 4)
+        lines = self.warps * min(16, 32 // self.out_octets) + max(1, self.threads // (16 * self.out_octets))
+        sums = lines * 16 * self.out_octets + 1
+        return max(self.stages * stage * CELL, 4 * max(rows, sums))
+
+    def macros(self) -> dict[str, int]:
+        """Return what the kernel wants to know of it."""
+        row_tiles = self.pixels.pixels // (16 * self.warps)
+        # A thread holds four products of a tile and an octet, and needs up to eighty registers besides.
+        registers = min(128, 80 + 4 * row_tiles * self.out_octets)
+        return {
+            **self.pixels.macros(), "WARPS": self.warps, "ROW_TILES": row_tiles, "STAGES": self.stages,
+            "IN_OCTETS": self.in_octets, "OUT_OCTETS": self.out_octets,
+            "THREADS": self.threads, "MIN_BLOCKS": max(1, REGISTERS // (registers * self.threads)),
+        }  # fmt: skip
+
+
+@cache
+def convolution_tiles(side: int, num_images: int, incoming: int, outgoing: int) -> ConvolutionTiles:
+    """Return how to cut a convolution of so many images and channels."""
+    pixels, warps = {64: (256, 8), 32: (256, 8), 16: (128, 4), 8: (128, 8), 4: (64, 4)}[side]
+    tile = pixel_tile(side, pixels)
+    blocks, all_in, all_out = tile.count(num_images), ceil_div(incoming, 8), ceil_div(outgoing, 8)
+    in_octets = all_in if all_in <= 5 else 4  # chunks of 64 bytes begin where memory's sectors do
+    most = min(10, max(3, ceil_div(all_out * blocks, BLOCKS)))
+    while True:
+        out_octets = least_idle(all_out, range(max(1, most // 2), most + 1))
+        most_stages = min(4, ceil_div(all_in, in_octets))
+        for stages in range(most_stages, min(most_stages, 2) - 1, -1):
+            tiles = ConvolutionTiles(tile, warps, in_octets, out_octets, stages)
+            # Where many blocks wait, several shall share a multiprocessor.
+            if tiles.shared_bytes <= (SHARED_BYTES if blocks * ceil_div(all_out, out_octets) <= 132 else 72 * 1024):
+                return tiles
+        most = out_octets - 1
+
+
+def least_idle(number: int, sizes: range) -> int:
+    """Return the size of equal parts that cover a number with little left over, in few parts."""
+    if number <= sizes[-1]:
+        return number
+    return min(reversed(sizes), key=lambda size: ceil_div(number, size) * (size + 1))
+
+
+@dataclass(frozen=True)
+class WeightTiles:
+    """How a weight's gradient is cut: see weight_gradient.cuh."""
+
+    pixels: PixelTile
+    narrow_octets: int
+    wide_tiles: int
+    wide_groups: int
+    units: int
+    unit_groups: int
+    pixel_groups: int
+    chunks: int  # of pixels
+    chunks_a_part: int
+    stages: int = 2  # of pixels under way
+
+    @property
+    def threads(self) -> int:
+        """The threads of a block."""
+        return 32 * self.wide_groups * self.unit_groups * self.pixel_groups
+
+    @property
+    def wide_channels(self) -> int:
+        """The channels of the wide tensor that a block takes."""
+        return 16 * self.wide_tiles * self.wide_groups
+
+    @property
+    def parts(self) -> int:
+        """The partial sums that the pixels are cut into."""
+        return ceil_div(self.chunks, self.chunks_a_part)
+
+    @property
+    def shared_bytes(self) -> int:
+        """The shared memory of a block: two chunks of pixels, later the sums that groups hand on."""
+        stage = self.wide_channels // 8 * (self.pixels.pixels + 1) + self.narrow_octets * (self.pixels.held | 1)
+        handed = self.wide_groups * self.unit_groups * self.wide_tiles * self.units * 4 * 32
+        return max(self.stages * stage * CELL, 4 * handed if self.pixel_groups > 1 else 0)
+
+    def macros(self) -> dict[str, int]:
+        """Return what the kernel wants to know of it."""
+        return {
+            **self.pixels.macros(), "THREADS": self.threads, "MIN_BLOCKS": max(2, 512 // self.threads), "NARROW_OCTETS": self.narrow_octets,
+            "WIDE_TILES": self.wide_tiles, "WIDE_GROUPS": self.wide_groups, "UNITS": self.units,
+            "UNIT_GROUPS": self.unit_groups, "PIXEL_GROUPS": self.pixel_groups, "STAGES": self.stages,
+        }  # fmt: skip
+
+
+@cache
+def weight_tiles(side: int, num_images: int, wide: int, narrow: int) -> WeightTiles | None:
+    """Return how to cut a weight's gradient; None where no cut fits."""
+    narrow_octets, pixels = ceil_div(narrow, 8), pixel_tile(side, 128)
+    chunks, all_units = pixels.count(num_images), 9 * narrow_octets
+    best: tuple[float, WeightTiles] | None = None
+    for wide_tiles in range(1, 6):
+        for wide_groups in (1, 2, 4):
+            for unit_groups in range(1, 9):
+                units = ceil_div(all_units, unit_groups)
+                pixel_groups = max(1, 8 // (wide_groups * unit_groups))
+                warps = wide_groups * unit_groups * pixel_groups
+                if wide_tiles * units > 20 or warps < 4 or warps > 8:
+                    continue
+                columns = ceil_div(wide, 16 * wide_tiles * wide_groups)
+                parts = max(1, min(chunks, BLOCKS // columns))
+                tiles = WeightTiles(
+                    pixels, narrow_octets, wide_tiles, wide_groups, units, unit_groups, pixel_groups,
+                    chunks, ceil_div(chunks, parts),
+                )  # fmt: skip
+                if tiles.shared_bytes > SHARED_BYTES:
+                    continue
+                # Tensor cores take 2 cycles for a product, shared memory 4 for the matrices of one operand.
+                products = columns * wide_tiles * wide_groups * units * unit_groups
+                matrices = columns * warps // pixel_groups * (4 * wide_tiles + 2 * units)
+                cost = max(2 * products, matrices) + matrices / 4 + columns * narrow_octets
+                if best is None or cost < best[0]:
+                    best = cost, tiles
+    if best is None:
+        return None
+    deeper = [replace(best[1], stages=stages) for stages in (4, 3, 2)]
+    return next(tiles for tiles in deeper if tiles.shared_bytes <= 72 * 1024 or tiles.stages == 2)
