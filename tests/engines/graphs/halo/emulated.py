@@ -1,0 +1,107 @@
+"""CUDA C++ kernels compiled with g++ and run on CPU tensors, a block's threads as fibers."""
+
+import ctypes
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+HERE = Path(__file__).resolve().parent
+PRIMITIVES = (HERE / "../../../../src/fedfeast/engines/graphs/halo").resolve()
+OPTIONS = (
+    "-O2 -march=native -ffp-contract=off -fno-strict-aliasing -std=c++17 -fPIC -shared -DFEDFEAST_EMULATED "
+    "-U_FORTIFY_SOURCE"
+).split()
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What the launches of one library did so far: multiplications of tiles, and reads of eight rows each."""
+
+    multiplications: int
+    row_groups: int
+    row_group_passes: int
+
+
+class Emulated:
+    """The kernels of one source, for CPU tensors."""
+
+    def __init__(self, library: Path) -> None:
+        self._library = ctypes.CDLL(str(library))
+
+    def launch(
+        self,
+        name: str,
+        grid: tuple[int, ...],
+        threads: int,
+        shared_bytes: int,
+        *args: torch.Tensor | int | float | None,
+        early_copies: bool = False,
+    ) -> None:
+        """Run a kernel; early_copies: copies to shared memory arrive at once, not when they are waited for."""
+        launcher = getattr(self._library, f"launch_{name}")
+        launcher.restype = ctypes.c_char_p
+        values: list[ctypes.c_void_p | ctypes.c_int | ctypes.c_float] = []
+        kinds = ""
+        for arg in args:
+            if arg is None or isinstance(arg, torch.Tensor):
+                assert arg is None or arg.device.type == "cpu"
+                values.append(ctypes.c_void_p(0 if arg is None else arg.data_ptr()))
+                kinds += "p"
+            elif isinstance(arg, int):
+                values.append(ctypes.c_int(arg))
+                kinds += "i"
+            else:
+                values.append(ctypes.c_float(arg))
+                kinds += "f"
+        pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+        sizes = (ctypes.c_int * 3)(*grid, *(1,) * (3 - len(grid)))
+        expected = launcher(sizes, threads, shared_bytes, int(early_copies), kinds.encode(), pointers)
+        if expected is not None:
+            raise TypeError(f"Kernel {name} takes arguments {expected.decode()!r} and was given {kinds!r}.")
+
+    def counts(self) -> Counts:
+        """What this library's launches did so far."""
+        numbers = (ctypes.c_longlong * 3)()
+        self._library.emulation_counts(numbers)
+        return Counts(*numbers)
+
+
+def _run(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
+    return done.stdout
+
+
+def compile_emulated(source: Path, macros: dict[str, int | str]) -> Emulated:
+    """The kernels of a source file; a source that was compiled before is taken from a temporary folder."""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        raise RuntimeError("The emulation of CUDA kernels needs g++, which is not on the PATH.")
+    command = [compiler, *OPTIONS, f"-I{source.parent}", f"-I{PRIMITIVES}", f"-I{HERE}"]
+    command += [f"-D{name}={value}" for name, value in macros.items()]
+    expanded = _run([*command, "-E", "-P", "-x", "c++", str(source)])
+    digest = hashlib.sha256("\n".join([*command, _run([compiler, "--version"]), expanded]).encode()).hexdigest()[:32]
+    folder = Path(tempfile.gettempdir()) / f"fedfeast-emulated-{os.getuid()}"
+    library = folder / f"{source.stem}-{digest}.so"
+    if not library.exists():
+        folder.mkdir(mode=0o700, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as work:
+            text = [f'#include "{source.resolve()}"']
+            for name in dict.fromkeys(re.findall(r'extern "C" __attribute__\(\(noinline\)\) void (\w+)', expanded)):
+                text.append(
+                    f'extern "C" const char* launch_{name}(const int* grid, int threads, int shared_bytes, '
+                    "int early_copies, const char* kinds, void** arguments) {\n"
+                    f"    return emulation::launch({name}, grid, threads, shared_bytes, early_copies, kinds, arguments);\n}}"
+                )
+            (Path(work) / "launchers.cpp").write_text("\n".join(text))
+            _run([*command, str(Path(work) / "launchers.cpp"), "-o", str(Path(work) / "kernels.so")])
+            (Path(work) / "kernels.so").replace(library)
+    return Emulated(library)
