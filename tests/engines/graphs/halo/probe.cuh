@@ -1,4 +1,4 @@
-// A product of matrices with every way of loading them: what the emulation is tested with.
+// What the emulation and the compiler are tested with: each primitive, and each mistake that must show.
 #include "primitives.cuh"
 
 // c = a b for a of ROWS by DEPTH (row after row) and b of DEPTH by COLUMNS, both bfloat16; one warp does 16 by 8.
@@ -43,4 +43,75 @@ KERNEL(product)(const u16* a, const u16* b, float* c, int rows, int columns, int
     out[1] = sums[1];
     out[8 * columns] = sums[2];
     out[8 * columns + 1] = sums[3];
+}
+
+// Pairs of bfloat16 from floats, and what the other functions of one value make of them.
+KERNEL(convert)(const float* values, u32* pairs, float* lows, float* highs, float* rounded, float* roots, int count) {
+    const int i = block_x() * THREADS + thread_index();
+    if (i >= count) return;
+    pairs[i] = pack(values[i], values[count - 1 - i]);
+    lows[i] = low_of(pairs[i]);
+    highs[i] = high_of(pairs[i]);
+    rounded[i] = round_to_bf16(values[i]);
+    roots[i] = reciprocal_sqrt(values[i]);
+}
+
+// The sum of all values: of a warp by shuffles, of a block in shared memory, of all blocks by the last to arrive.
+KERNEL(sum)(const float* values, float* partial, float* total, int* counter, float scale) {
+    float* of_warps = (float*)shared_memory();
+    float value = values[block_x() * THREADS + thread_index()] * scale;
+    for (int mask = 16; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
+    if (thread_index() % 32 == 0) of_warps[thread_index() / 32] = value;
+    synchronise();
+    if (thread_index() != 0) return;
+    for (int warp = 1; warp < THREADS / 32; warp++) value += of_warps[warp];
+    partial[block_x()] = value;
+    fence();
+    if (atomic_add(counter, 1) != grid_x() - 1) return;
+    fence();
+    float all = 0.0f;
+    for (int block = 0; block < grid_x(); block++) all += load_fresh(partial + block);
+    *total = all;
+    *counter = 0;
+}
+
+// Where each block says who it is.
+KERNEL(places)(int* out) {
+    int* own = out + ((block_z() * grid_y() + block_y()) * grid_x() + block_x()) * 4;
+    if (thread_index() == THREADS - 1) own[0] = block_x(), own[1] = block_y(), own[2] = block_z(), own[3] = grid_z();
+}
+
+// Cells through shared memory to the thread of the next warp; each flag leaves out what makes it right.
+KERNEL(pass_on)(const char* in, char* out, int without_wait, int without_barrier, int overwritten) {
+    char* shared = shared_memory();
+    const int thread = thread_index();
+    copy_cell(shared + 16 * thread, in + 16 * thread, thread % 2 == 0);
+    copy_commit();
+    if (overwritten) {
+        copy_cell(shared + 16 * thread, in, true);
+        copy_commit();
+        copy_wait<1>();
+    } else if (!without_wait)
+        copy_wait<0>();
+    if (!without_barrier) synchronise();
+    store_cell(out + 16 * thread, load_shared_cell(shared + 16 * ((thread + 32) % THREADS)));
+}
+
+// Eight rows that lie `distance` bytes apart.
+KERNEL(rows)(int distance) {
+    u32 loaded[4];
+    load_matrices(loaded, shared_memory() + thread_index() % 8 * distance);
+}
+
+// What must be refused.
+KERNEL(faults)(const char* global, int fault) {
+    char* shared = shared_memory();
+    u32 loaded[2];
+    if (fault == 0) copy_cell(shared + 8, global, true);
+    if (fault == 1) load_two_matrices(loaded, shared + SHARED_BYTES);
+    if (fault == 2) store_cell(shared - 16, load_cell(global));
+    if (fault == 3) shared[SHARED_BYTES + thread_index()] = 0;
+    if (fault == 4 && thread_index() % 32 != 5) synchronise_warp();
+    if (fault == 5) load_shared_cell(global);
+    if (fault == 6) copy_cell(shared, global + 2, true);
 }
