@@ -109,7 +109,7 @@ def compile_emulated(source: Path, macros: Macros) -> Emulated:
     """The kernels of a source file; a source that was compiled before is taken from a temporary folder."""
     compiler = shutil.which("g++")
     if compiler is None:
-        raise RuntimeError("The emulation of CUDA kernels needs g++, which is not on the PATH.")
+        raise RuntimeError("The emulation of kernels needs g++: make compiler installs it where apt-get can.")
     command = [compiler, *OPTIONS, f"-I{source.parent}", f"-I{PRIMITIVES}", f"-I{HERE}"]
     command += [f"-D{name}={value}" for name, value in macros.items()]
     expanded = _run([*command, "-E", "-P", "-x", "c++", str(source)])

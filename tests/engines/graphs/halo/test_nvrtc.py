@@ -38,7 +38,7 @@ def compiled(source: str = PROBE, capability: tuple[int, int] = H100, **macros: 
 
 
 @needs_compiler
-@pytest.mark.parametrize("capability", [(8, 0), (8, 9), (9, 0), (12, 0)])
+@pytest.mark.parametrize("capability", [(8, 0), (8, 9), (9, 0)])
 def test_every_primitive_compiles_for_every_generation(capability: tuple[int, int]) -> None:
     code = compiled(capability=capability)
     assert code.startswith(b"\x7fELF")
@@ -111,11 +111,17 @@ def test_without_a_compiler_it_is_said_how_to_get_one(monkeypatch: pytest.Monkey
 
 
 def test_the_compiler_of_torchs_cuda_is_taken_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("cu12/lib/libnvrtc.so.12", "cu13/lib/libnvrtc.so.13", "cu13/lib/libnvrtc-builtins.so.13.0"):
+    for name in (
+        "cu11/lib/libnvrtc.so.11.2",
+        "cu12/lib/libnvrtc.so.12",
+        "cu13/lib/libnvrtc.so.13",
+        "cu13/lib/libnvrtc-builtins.so.13.0",
+    ):
         (tmp_path / "nvidia" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "nvidia" / name).touch()
     monkeypatch.setattr("sys.path", [str(tmp_path)])
-    monkeypatch.setattr("torch.version.cuda", "13.0")
-    assert [Path(place).name for place in nvrtc._places()][:2] == ["libnvrtc.so.13", "libnvrtc.so.12"]
-    monkeypatch.setattr("torch.version.cuda", "12.8")
-    assert [Path(place).name for place in nvrtc._places()][:2] == ["libnvrtc.so.12", "libnvrtc.so.13"]
+    for version, first in (("13.0", "libnvrtc.so.13"), ("12.8", "libnvrtc.so.12"), ("11.8", "libnvrtc.so.11.2")):
+        monkeypatch.setattr("torch.version.cuda", version)
+        places = [Path(place).name for place in nvrtc._places()]
+        assert places[0] == first
+        assert "libnvrtc-builtins.so.13.0" not in places

@@ -64,6 +64,8 @@ class Program:
 
     def load(self, device: torch.device) -> Loaded:
         """Compile and load for a device, unless that was done."""
+        if device.type == "cuda" and device.index is None:
+            device = torch.device("cuda", torch.cuda.current_device())
         with self._lock:
             if device not in self._loaded:
                 self._loaded[device] = LOADERS[device.type](self.source_name, self.macros, device)

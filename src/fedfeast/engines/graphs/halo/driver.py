@@ -22,16 +22,9 @@ SHARED_BYTES_WITHOUT_ASKING = 48 * 1024
 def find_driver() -> ctypes.CDLL:
     """The driver's library."""
     try:
-        return declared(ctypes.CDLL("libcuda.so.1"))
+        return ctypes.CDLL("libcuda.so.1")
     except OSError as error:
         raise RuntimeError(f"The CUDA driver was not found ({error}): kernels run on an NVIDIA GPU alone.") from error
-
-
-def declared(driver: ctypes.CDLL) -> ctypes.CDLL:
-    """The driver's library with the arguments of a launch declared, so that they need no wrapping each time."""
-    number, pointer = ctypes.c_uint, ctypes.c_void_p
-    driver.cuLaunchKernel.argtypes = [pointer, *[number] * 7, pointer, pointer, pointer]
-    return driver
 
 
 def check(status: int) -> None:
@@ -108,9 +101,11 @@ class Function:
         if status:
             check(status)
 
-    def _launch_packed(self, grid: Grid, pointers: ctypes.Array[ctypes.c_void_p]) -> int:
-        threads, stream = self._threads, self._stream_of(self._device_index)
-        status: int = self._launch(self._handle, *grid, threads, 1, 1, self._shared_bytes, stream, pointers, None)
+    def _launch_packed(self, grid: Grid, pointers: ctypes.c_void_p) -> int:
+        # Pointers are wrapped and numbers go as they are: declared types of arguments would double a launch's time.
+        stream = ctypes.c_void_p(self._stream_of(self._device_index))
+        threads, shared_bytes = self._threads, self._shared_bytes
+        status: int = self._launch(self._handle, *grid, threads, 1, 1, shared_bytes, stream, pointers, None)
         return status
 
 
@@ -125,7 +120,8 @@ class PackedArguments:
         start = ctypes.addressof(self._values)
         ends = [struct.calcsize("".join(kinds[: place + 1])) for place in range(len(kinds))]
         places = [start + end - struct.calcsize(kind) for end, kind in zip(ends, kinds, strict=True)]
-        self.pointers = (ctypes.c_void_p * len(places))(*places)
+        self._places = (ctypes.c_void_p * len(places))(*places)
+        self.pointers = ctypes.cast(self._places, ctypes.c_void_p)
 
     def pack(self, arguments: Sequence[Argument]) -> None:
         """Put in the values of one launch."""

@@ -133,7 +133,7 @@ def _places() -> Iterator[str]:
     folders = [path for entry in sys.path if entry for path in sorted(Path(entry).glob("nvidia/*/lib"))]
     found = [path for folder in [*folders, Path(torch.__file__).parent / "lib"] for path in _libraries(folder)]
     # The driver is sure to load what its own major version of CUDA compiled, and PyTorch is made for that one.
-    yield from map(str, sorted(found, key=lambda path: not path.name.endswith(f".so.{major}")))
+    yield from map(str, sorted(found, key=lambda path: f".so.{major}." not in f"{path.name}."))
     yield from (f"libnvrtc.so.{number}" for number in ([major] if major else ["13", "12"]))
     yield "libnvrtc.so"
 
