@@ -481,6 +481,17 @@ inline void store_cell(void* address, Cell cell) {
     std::memcpy(address, &cell, 16);
 }
 
+inline void store_two(float* shared, float first, float second) {
+    if (reinterpret_cast<std::uintptr_t>(shared) % 8 != 0) emulation::fail("an 8-byte access is not aligned to 8 bytes");
+    shared[0] = first;
+    shared[1] = second;
+}
+inline float as_float(u32 bits) {
+    float value;
+    std::memcpy(&value, &bits, 4);
+    return value;
+}
+
 inline u32 pack(float low, float high) { return emulation::rounded(low) | emulation::rounded(high) << 16; }
 inline float low_of(u32 pair) { return emulation::bf16(pair & 0xffffu); }
 inline float high_of(u32 pair) { return emulation::bf16(pair >> 16); }

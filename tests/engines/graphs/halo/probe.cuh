@@ -56,15 +56,19 @@ KERNEL(convert)(const float* values, u32* pairs, float* lows, float* highs, floa
     roots[i] = reciprocal_sqrt(values[i]);
 }
 
-// The sum of all values: of a warp by shuffles, of a block in shared memory, of all blocks by the last to arrive.
+// The sum of all values, and three for every two warps: of a warp by shuffles, of a block in shared memory, of all blocks by the last to arrive.
 KERNEL(sum)(const float* values, float* partial, float* total, int* counter, float scale) {
     float* of_warps = (float*)shared_memory();
+    if (thread_index() == 0)
+        for (int warp = 0; warp < THREADS / 32; warp += 2) store_two(of_warps + warp, 1.0f, as_float(0x40000000u));
+    synchronise();
     float value = values[block_x() * THREADS + thread_index()] * scale;
     for (int mask = 16; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
-    if (thread_index() % 32 == 0) of_warps[thread_index() / 32] = value;
+    if (thread_index() % 32 == 0) of_warps[thread_index() / 32] += value;  // to one, or to two
     synchronise();
     if (thread_index() != 0) return;
-    for (int warp = 1; warp < THREADS / 32; warp++) value += of_warps[warp];
+    value = 0.0f;
+    for (int warp = 0; warp < THREADS / 32; warp++) value += of_warps[warp];
     partial[block_x()] = value;
     fence();
     if (atomic_add(counter, 1) != grid_x() - 1) return;

@@ -108,6 +108,11 @@ DEVICE Cell load_cell(const void* address) { return *reinterpret_cast<const Cell
 DEVICE Cell load_shared_cell(const void* address) { return *reinterpret_cast<const Cell*>(address); }
 DEVICE void store_cell(void* address, Cell cell) { *reinterpret_cast<Cell*>(address) = cell; }
 
+DEVICE void store_two(float* shared, float first, float second) {
+    *reinterpret_cast<float2*>(shared) = make_float2(first, second);
+}
+DEVICE float as_float(u32 bits) { return __uint_as_float(bits); }
+
 // Two values rounded to the nearest bfloat16, ties to even.
 DEVICE u32 pack(float low, float high) {
     u32 pair;
