@@ -1,6 +1,7 @@
 """Layers whose forward and backward passes are a handful of fused kernels each."""
 
 from dataclasses import dataclass
+from typing import TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from fedfeast.engines.graphs.kernels.normalisations import (
     normalise,
     pool,
     pool_gradient,
+    rectify_gradient,
     sum_gradients,
 )
 from fedfeast.engines.graphs.kernels.products import convolve, input_gradient
@@ -33,6 +35,11 @@ class _Stem:
     norm: Norm
     stride: int
 
+    @property
+    def last_norm(self) -> Norm:
+        """The normalisation whose rectified values are the output."""
+        return self.norm
+
 
 @dataclass(frozen=True, eq=False)
 class _Block:
@@ -46,7 +53,20 @@ class _Block:
     hidden: Tensor
     norm2: Norm
     shortcut: tuple[Tensor, Norm] | None  # pooled input and normalisation of a projected shortcut
-    out: Tensor
+
+    @property
+    def last_norm(self) -> Norm:
+        """The normalisation whose rectified values are a summand of the output."""
+        return self.norm2
+
+
+class _Then(TypedDict, total=False):
+    """What is done with a gradient by a convolution's input before it is stored; see ``input_gradient``."""
+
+    added: Tensor | None
+    masked_by: Tensor | None
+    norm: Norm | None
+    rectified_by_norm: bool
 
 
 class FusedLayers(Layers):
@@ -94,13 +114,18 @@ class FusedLayers(Layers):
             out = normalise(norm2, added_norm=projected)
         else:
             out = normalise(norm2, added=features)
-        self._passed.append(_Block(name, stride, weights, features, norm1, hidden, norm2, shortcut, out))
+        self._passed.append(_Block(name, stride, weights, features, norm1, hidden, norm2, shortcut))
         self._output = out.requires_grad_()
         return out
 
     def backward(self, gradient: Tensor) -> None:
-        """Store the gradients by all weights, given the one by ``output``; let go of each layer once it is done."""
+        """Store the gradients by all weights, given the one by ``output``; let go of each layer once it is done.
+
+        A layer is handed the gradient by its output masked by the rectifier there, and finds the gradients of its
+        last normalisation stored: whoever computes a gradient does both.
+        """
         gradient = gradient.contiguous(memory_format=torch.channels_last)
+        gradient = rectify_gradient(gradient, self.output, self._passed[-1].last_norm, self._counters)
         self._output = None
         while len(self._passed) > 1:
             # Popped where it is used: a name for it here would hold on to its memory while the next one runs.
@@ -109,41 +134,44 @@ class FusedLayers(Layers):
 
     def _stem_gradient(self, saved: _Stem | _Block, gradient: Tensor) -> None:
         assert isinstance(saved, _Stem)
-        sum_gradients(gradient, saved.norm, out=None)
-        by_conv = norm_gradient(gradient, saved.norm, out=None)
-        self._store_weight_gradient("stem.conv", saved.images, by_conv, saved.stride, kernel=3)
+        by_conv = norm_gradient(gradient, saved.norm, rectified=False)
+        self._store_weight_gradient("stem.conv", saved.images, by_conv, saved.stride)
 
     def _block_gradient(self, saved: _Stem | _Block, gradient: Tensor) -> Tensor:
-        """Return the gradient by a block's input."""
+        """Return the gradient by a block's input, ready for the layer before."""
         assert isinstance(saved, _Block)
-        name, weights = saved.name, saved.weights
-        sum_gradients(gradient, saved.norm2, saved.out)
-        by_conv2 = norm_gradient(gradient, saved.norm2, saved.out)
-        self._store_weight_gradient(f"{name}.conv2", saved.hidden, by_conv2, 1, kernel=3)
-        by_hidden = input_gradient(
-            by_conv2, weights[f"{name}.conv2"], saved.hidden, 1, self._counters, norm=saved.norm1
+        conv1, conv2, before = f"{saved.name}.conv1", f"{saved.name}.conv2", self._passed[-1]
+        by_conv2 = norm_gradient(gradient, saved.norm2, rectified=True)
+        self._store_weight_gradient(conv2, saved.hidden, by_conv2, 1)
+        by_hidden = self._input_gradient(
+            by_conv2, saved.weights[conv2], saved.hidden, 1, norm=saved.norm1, rectified_by_norm=True
         )
-        by_conv1 = norm_gradient(by_hidden, saved.norm1, out=None)
-        self._store_weight_gradient(f"{name}.conv1", saved.features, by_conv1, saved.stride, kernel=3)
-        if saved.shortcut is None:
-            added, added_where = gradient, saved.out
-        else:
-            added, added_where = self._shortcut_gradient(saved, gradient), None
-        return input_gradient(
-            by_conv1, weights[f"{name}.conv1"], saved.features, saved.stride, self._counters,
-            added=added, added_where=added_where,
-        )  # fmt: skip
+        by_conv1 = norm_gradient(by_hidden, saved.norm1, rectified=False)
+        self._store_weight_gradient(conv1, saved.features, by_conv1, saved.stride)
+        follows_stem = isinstance(before, _Stem)
+        return self._input_gradient(
+            by_conv1,
+            saved.weights[conv1],
+            saved.features,
+            saved.stride,
+            added=gradient if saved.shortcut is None else self._shortcut_gradient(saved, gradient),
+            masked_by=None if follows_stem else saved.features,
+            norm=before.last_norm,
+            rectified_by_norm=follows_stem,
+        )
 
     def _shortcut_gradient(self, saved: _Block, gradient: Tensor) -> Tensor:
         """Return the gradient by a block's input through its projected shortcut."""
         assert saved.shortcut is not None
         pooled, norm = saved.shortcut
         name = f"{saved.name}.shortcut"
-        sum_gradients(gradient, norm, saved.out, rectified=False)
-        by_conv = norm_gradient(gradient, norm, saved.out, rectified=False)
+        sum_gradients(gradient, norm, self._counters)
+        by_conv = norm_gradient(gradient, norm, rectified=False)
         self._store_weight_gradient(name, pooled, by_conv, 1, kernel=1)
-        by_pooled = input_gradient(by_conv, saved.weights[name], pooled, 1, self._counters)
+        by_pooled = self._input_gradient(by_conv, saved.weights[name], pooled, 1)
         return by_pooled if saved.stride == 1 else pool_gradient(by_pooled, saved.features, saved.stride)
+
+    # All products of a pass go through the three functions below: here is where kernels are chosen.
 
     def _convolve(self, weights: Weights, conv: str, norm: str, features: Tensor, stride: int) -> Norm:
         """Convolve; return the normalisation that follows, ready to be applied."""
@@ -151,12 +179,20 @@ class FusedLayers(Layers):
         scale, shift = f"{norm}.scale", f"{norm}.shift"
         return Norm(out, statistics, weights[scale], weights[shift], self._gradient(scale), self._gradient(shift))
 
-    def _gradient(self, name: str) -> Tensor:
-        """Return the place of a tensor's partial gradients (parts, ...), flat."""
-        return self._plan.places[name].of(self._gradients)
+    def _input_gradient(
+        self, gradient: Tensor, weight: Tensor, like: Tensor, stride: int, **then: Unpack[_Then]
+    ) -> Tensor:
+        """Return the gradient by a convolution's input, and do what follows."""
+        return input_gradient(gradient, weight, like, stride, self._counters, **then)
 
-    def _store_weight_gradient(self, name: str, features: Tensor, gradient: Tensor, stride: int, kernel: int) -> None:
+    def _store_weight_gradient(
+        self, name: str, features: Tensor, gradient: Tensor, stride: int, kernel: int = 3
+    ) -> None:
         """Store the partial sums of the gradient by a convolution's weight."""
         place = self._plan.places[name]
         assert place.cut is not None, name
         weight_gradient(features, gradient, stride, kernel, place.of(self._gradients), place.cut)
+
+    def _gradient(self, name: str) -> Tensor:
+        """Return the place of a tensor's partial gradients (parts, ...), flat."""
+        return self._plan.places[name].of(self._gradients)
