@@ -16,6 +16,7 @@ from fedfeast.engines.graphs.blueprint import (
     passive_positions,
 )
 from fedfeast.engines.graphs.gradient_plan import GradientPlan, plan_gradients, plan_whole_gradients
+from fedfeast.engines.graphs.halo.nvrtc import has_compiler
 from fedfeast.engines.graphs.plain_vectors import PlainVectors, Vectors
 from fedfeast.engines.graphs.streams import current_stream
 from fedfeast.federation import Assignment, LocalSgd, Method
@@ -60,6 +61,12 @@ class GraphContext:
     def fused_layers(self) -> bool:
         """Whether passes run through fused kernels; they know the elastic network's blocks alone."""
         return self.fused and isinstance(self.method.network, ElasticResNet)
+
+    @cached_property
+    def in_cuda(self) -> bool:
+        """Whether convolutions run through kernels in CUDA C++ where these know them; they take bfloat16 alone."""
+        is_low = self.precision.activations == torch.bfloat16
+        return self.fused_layers and is_low and self.device.type == "cuda" and has_compiler()
 
     @property
     def is_own(self) -> bool:
@@ -129,7 +136,7 @@ class GraphContext:
 
     def _plan(self, architecture: Hashable) -> GradientPlan:
         if self.fused_layers:
-            return plan_gradients(self.method.network, architecture, self.input_shape)
+            return plan_gradients(self.method.network, architecture, self.input_shape, self.in_cuda)
         return plan_whole_gradients(self.method.network, architecture)
 
     @cached_property

@@ -7,6 +7,9 @@ import torch
 from torch import Tensor
 
 from fedfeast.engines.graphs.gradient_plan import GradientPlan
+from fedfeast.engines.graphs.halo import convolution
+from fedfeast.engines.graphs.halo import weight_gradient as halo_weight_gradient
+from fedfeast.engines.graphs.halo.tiles import WeightTiles
 from fedfeast.engines.graphs.kernels.features import Norm
 from fedfeast.engines.graphs.kernels.normalisations import (
     norm_gradient,
@@ -144,14 +147,15 @@ class FusedLayers(Layers):
         by_conv2 = norm_gradient(gradient, saved.norm2, rectified=True)
         self._store_weight_gradient(conv2, saved.hidden, by_conv2, 1)
         by_hidden = self._input_gradient(
-            by_conv2, saved.weights[conv2], saved.hidden, 1, norm=saved.norm1, rectified_by_norm=True
+            conv2, saved.weights, by_conv2, saved.hidden, 1, norm=saved.norm1, rectified_by_norm=True
         )
         by_conv1 = norm_gradient(by_hidden, saved.norm1, rectified=False)
         self._store_weight_gradient(conv1, saved.features, by_conv1, saved.stride)
         follows_stem = isinstance(before, _Stem)
         return self._input_gradient(
+            conv1,
+            saved.weights,
             by_conv1,
-            saved.weights[conv1],
             saved.features,
             saved.stride,
             added=gradient if saved.shortcut is None else self._shortcut_gradient(saved, gradient),
@@ -168,22 +172,28 @@ class FusedLayers(Layers):
         sum_gradients(gradient, norm, self._counters)
         by_conv = norm_gradient(gradient, norm, rectified=False)
         self._store_weight_gradient(name, pooled, by_conv, 1, kernel=1)
-        by_pooled = self._input_gradient(by_conv, saved.weights[name], pooled, 1)
+        by_pooled = self._input_gradient(name, saved.weights, by_conv, pooled, 1)
         return by_pooled if saved.stride == 1 else pool_gradient(by_pooled, saved.features, saved.stride)
 
-    # All products of a pass go through the three functions below: here is where kernels are chosen.
+    # All products of a pass go through the three functions below. The plan of a weight's gradient says whose kernels
+    # serve it, for all three.
 
     def _convolve(self, weights: Weights, conv: str, norm: str, features: Tensor, stride: int) -> Norm:
         """Convolve; return the normalisation that follows, ready to be applied."""
-        out, statistics = convolve(features, weights[conv], stride, self._counters, EPSILON)
+        if isinstance(self._plan.places[conv].cut, WeightTiles):
+            out, statistics = convolution.convolve(features, weights[conv], self._counters, EPSILON)
+        else:
+            out, statistics = convolve(features, weights[conv], stride, self._counters, EPSILON)
         scale, shift = f"{norm}.scale", f"{norm}.shift"
         return Norm(out, statistics, weights[scale], weights[shift], self._gradient(scale), self._gradient(shift))
 
     def _input_gradient(
-        self, gradient: Tensor, weight: Tensor, like: Tensor, stride: int, **then: Unpack[_Then]
+        self, name: str, weights: Weights, gradient: Tensor, like: Tensor, stride: int, **then: Unpack[_Then]
     ) -> Tensor:
         """Return the gradient by a convolution's input, and do what follows."""
-        return input_gradient(gradient, weight, like, stride, self._counters, **then)
+        if isinstance(self._plan.places[name].cut, WeightTiles):
+            return convolution.input_gradient(gradient, weights[name], self._counters, **then)
+        return input_gradient(gradient, weights[name], like, stride, self._counters, **then)
 
     def _store_weight_gradient(
         self, name: str, features: Tensor, gradient: Tensor, stride: int, kernel: int = 3
@@ -191,7 +201,10 @@ class FusedLayers(Layers):
         """Store the partial sums of the gradient by a convolution's weight."""
         place = self._plan.places[name]
         assert place.cut is not None, name
-        weight_gradient(features, gradient, stride, kernel, place.of(self._gradients), place.cut)
+        if isinstance(place.cut, WeightTiles):
+            halo_weight_gradient.weight_gradient(features, gradient, place.of(self._gradients), place.cut)
+        else:
+            weight_gradient(features, gradient, stride, kernel, place.of(self._gradients), place.cut)
 
     def _gradient(self, name: str) -> Tensor:
         """Return the place of a tensor's partial gradients (parts, ...), flat."""

@@ -7,6 +7,7 @@ from math import prod
 import torch
 from torch import Tensor
 
+from fedfeast.engines.graphs.halo.tiles import WeightTiles, knows, weight_tiles
 from fedfeast.engines.graphs.tiles import Cut, weight_cut
 from fedfeast.networks import Network, Weights
 from fedfeast.networks.layers import EPSILON, Layers
@@ -21,7 +22,7 @@ class Place:
     start: int
     size: int  # of one part
     parts: int = 1
-    cut: Cut | None = None  # of a convolution's weight
+    cut: Cut | WeightTiles | None = None  # of a convolution's weight: for kernels in Triton or in CUDA C++
 
     def of(self, gradients: Tensor) -> Tensor:
         """Return this place in a gradient buffer, flat."""
@@ -36,11 +37,16 @@ class GradientPlan:
     size: int
 
 
-def plan_gradients(network: Network, architecture: Hashable, image_shape: tuple[int, ...]) -> GradientPlan:
-    """Lay out the partial gradients of an architecture for images (batch, channels, height, width)."""
+def plan_gradients(
+    network: Network, architecture: Hashable, image_shape: tuple[int, ...], in_cuda: bool = False
+) -> GradientPlan:
+    """Lay out the partial gradients of an architecture for images (batch, channels, height, width).
+
+    With ``in_cuda``, convolutions that the kernels in CUDA C++ know are left to these.
+    """
     shapes = network.shapes(architecture)
     weights = {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
-    measuring = _Measuring()
+    measuring = _Measuring(in_cuda)
     network.forward(weights, torch.empty(image_shape, device="meta"), architecture, measuring)
     return _lay_out(shapes, measuring.cuts)
 
@@ -50,7 +56,7 @@ def plan_whole_gradients(network: Network, architecture: Hashable) -> GradientPl
     return _lay_out(network.shapes(architecture), {})
 
 
-def _lay_out(shapes: Mapping[str, tuple[int, ...]], cuts: Mapping[str, Cut]) -> GradientPlan:
+def _lay_out(shapes: Mapping[str, tuple[int, ...]], cuts: Mapping[str, Cut | WeightTiles]) -> GradientPlan:
     places, end = {}, 0
     for name, shape in shapes.items():
         start = -(-end // ALIGNMENT) * ALIGNMENT
@@ -63,8 +69,9 @@ def _lay_out(shapes: Mapping[str, tuple[int, ...]], cuts: Mapping[str, Cut]) -> 
 class _Measuring(Layers):
     """Computes shapes alone, and how each convolution's weight gradient is to be cut."""
 
-    def __init__(self) -> None:
-        self.cuts: dict[str, Cut] = {}
+    def __init__(self, in_cuda: bool) -> None:
+        self._in_cuda = in_cuda
+        self.cuts: dict[str, Cut | WeightTiles] = {}
 
     def __call__(
         self, name: str, features: Tensor, scale: Tensor | None, shift: Tensor | None, epsilon: float = EPSILON
@@ -84,6 +91,9 @@ class _Measuring(Layers):
     def _convolve(self, weights: Weights, name: str, features: Tensor, stride: int) -> Tensor:
         outgoing, incoming, kernel, _ = weights[name].shape
         batch, _, height, width = features.shape
+        cut: Cut | WeightTiles | None = None
+        if self._in_cuda and knows(incoming, outgoing, kernel, stride, height, width):
+            cut = weight_tiles(width, batch, max(incoming, outgoing), min(incoming, outgoing))
         height, width = (height - 1) // stride + 1, (width - 1) // stride + 1
-        self.cuts[name] = weight_cut(batch * height * width, incoming, outgoing, kernel * kernel, stride)
+        self.cuts[name] = cut or weight_cut(batch * height * width, incoming, outgoing, kernel * kernel, stride)
         return features.new_empty((batch, outgoing, height, width))

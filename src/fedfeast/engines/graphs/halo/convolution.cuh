@@ -1,16 +1,18 @@
 // A 3x3 convolution of stride one over channels-last bfloat16 images, or its gradient by the input.
 //
-// A block computes PIXELS neighbouring pixels (GROUPS images of LINES whole lines each) times OUT_OCTETS x 8 channels.
-// The pixels' surroundings lie in shared memory once, a border of zeros around them, and the nine taps are nine
-// shifted views of it: what a tap needs is an address away, not another read of the image.
+// A tile is PIXELS neighbouring pixels (GROUPS images of LINES whole lines each) times OUT_OCTETS x 8 channels; a block
+// computes one after another. The pixels' surroundings lie in shared memory once, a border of zeros around them, and the
+// nine taps are nine shifted views of it: what a tap needs is an address away, not another read of the image.
 //
 // Shared memory holds cells of eight channels. A chunk of IN_OCTETS x 8 incoming channels is a row of planes, one for
 // each octet, each a cell for every pixel; its weights are 8x8 matrices, one for each unit (octet, tap) and outgoing
 // octet. Two units make a step of a tensor-core product. Chunks go round STAGES places: while one is multiplied, the next
-// are being copied.
+// are being copied, those of the next tile too. Weights stay where all CHUNKS of them have room (KEPT), else they come
+// along with each chunk. SPLITS blocks may share the chunks of a tile; the last of them adds up and goes on alone.
 //
-// Macros: WIDTH, HEIGHT, LINES, GROUPS, WARPS, ROW_TILES (16 pixels each, of a warp), IN_OCTETS, OUT_OCTETS, STAGES,
-// BACKWARD, and for what follows the product: STATISTICS, ADDED, MASKED, NORM (0; 1: rectifies what is stored; 2: what is summed).
+// Macros: WIDTH, HEIGHT, LINES, GROUPS, WARPS, ROW_TILES (16 pixels each, of a warp), IN_OCTETS, OUT_OCTETS, CHUNKS,
+// STAGES, KEPT, SPLITS, BACKWARD, and for what follows the product: STATISTICS, ADDED, MASKED, NORM (0; 1: rectifies what
+// is stored; 2: what is summed).
 
 #include "primitives.cuh"
 #include "sums.cuh"
@@ -28,8 +30,12 @@ constexpr int UNITS = 9 * IN_OCTETS + (9 * IN_OCTETS) % 2;
 constexpr int MATRIX = 9;  // cells from one matrix of weights to the next: eight, and one for the banks
 constexpr int UNIT = (OUT_OCTETS * MATRIX) | 1;
 constexpr int FEATURE_CELLS = IN_OCTETS * PLANE;
-constexpr int STAGE = FEATURE_CELLS + UNITS * UNIT;
+constexpr int WEIGHT_CELLS = UNITS * UNIT;
+constexpr int STAGE = FEATURE_CELLS + (KEPT ? 0 : WEIGHT_CELLS);
+constexpr int CHUNKS_A_SPLIT = (CHUNKS + SPLITS - 1) / SPLITS;
 constexpr int ROW = CHANNELS + 4;  // floats of a pixel's products on their way from registers to memory
+// Pixels of a warp that go that way together: so many that their octets keep most lanes at work.
+constexpr int PASSED = OUT_OCTETS == 1 && ROW_TILES > 1 ? 32 : OUT_OCTETS < 4 || OUT_OCTETS == 5 ? 16 : 8;
 constexpr bool SUMS = STATISTICS || NORM;
 
 static_assert(PIXELS == 16 * ROW_TILES * WARPS, "warps and pixels do not match");
@@ -121,6 +127,11 @@ DEVICE void load_weights(u32 (&r)[4], const Cell* place) {
   else load_matrices(r, place);
 }
 
+DEVICE void load_last_weights(u32 (&r)[2], const Cell* place) {
+  if (BACKWARD) load_two_matrices_transposed(r, place);
+  else load_two_matrices(r, place);
+}
+
 // Where a lane's rows of features begin: lanes from sixteen on look after the second unit of a step.
 struct Starts {
   const Cell *octet, *column, *line, *none;  // the second unit is an octet, a column or a line further on, or missing
@@ -135,16 +146,16 @@ struct Starts {
 };
 
 DEVICE void multiply_chunk(
-    float (&sums)[ROW_TILES][OUT_OCTETS][4], const Cell* stage, const int (&places)[ROW_TILES], int octets) {
+    float (&sums)[ROW_TILES][OUT_OCTETS][4], const Cell* features, const Cell* chunk_weights,
+    const int (&places)[ROW_TILES], int octets) {
   u32 lane = thread() % LANES, second = lane / 16;
-  // Matrices of weights: two units of one octet, then the same of the next octet.
-  const Cell* weights = stage + FEATURE_CELLS + lane / 8 % 2 * UNIT + lane / 16 * MATRIX + lane % 8;
-  // Where the number of octets is odd, the last pair repeats the last octet and its second half goes unused.
-  const Cell* last_weights = weights - lane / 16 * MATRIX;
+  // Matrices of weights: two units of one octet, then the same of the next octet, where there is one.
+  const Cell* first_weights = chunk_weights + lane / 8 % 2 * UNIT + lane % 8;
+  const Cell* weights = first_weights + lane / 16 * MATRIX;
   Starts starts[ROW_TILES];
 #pragma unroll
   for (int tile = 0; tile < ROW_TILES; ++tile) {
-    const Cell* first = stage + places[tile];
+    const Cell* first = features + places[tile];
     const Cell* lone = first + (IN_OCTETS - 1) * PLANE;
     starts[tile] = {first + second * PLANE, lone + second, lone + second * PITCH, lone};
   }
@@ -155,14 +166,20 @@ DEVICE void multiply_chunk(
 #pragma unroll
     for (int tile = 0; tile < ROW_TILES; ++tile) load_matrices(a[tile], starts[tile].of(step));
 #pragma unroll
-    for (int octet = 0; octet < OUT_OCTETS; octet += 2) {
+    for (int octet = 0; octet + 1 < OUT_OCTETS; octet += 2) {
       u32 b[4];
-      load_weights(b, (octet + 1 < OUT_OCTETS ? weights : last_weights) + 2 * step * UNIT + octet * MATRIX);
+      load_weights(b, weights + 2 * step * UNIT + octet * MATRIX);
 #pragma unroll
       for (int tile = 0; tile < ROW_TILES; ++tile) {
         multiply(sums[tile][octet], a[tile], b[0], b[1]);
-        if (octet + 1 < OUT_OCTETS) multiply(sums[tile][octet + 1], a[tile], b[2], b[3]);
+        multiply(sums[tile][octet + 1], a[tile], b[2], b[3]);
       }
+    }
+    if (OUT_OCTETS % 2) {
+      u32 b[2];
+      load_last_weights(b, first_weights + 2 * step * UNIT + (OUT_OCTETS - 1) * MATRIX);
+#pragma unroll
+      for (int tile = 0; tile < ROW_TILES; ++tile) multiply(sums[tile][OUT_OCTETS - 1], a[tile], b[0], b[1]);
     }
   }
 }
@@ -190,7 +207,7 @@ struct Tail {
   float factor[8], constant[8];  // of the norm's affine map
   float first[8], second[8];
 
-  DEVICE Extra load(long place) {
+  DEVICE Extra load(int place) {
     Extra extra;
     if (ADDED) extra.added = load_cell(added + place);
     if (MASKED) extra.mask = load_cell(masked_by + place);
@@ -234,57 +251,87 @@ struct Tail {
   }
 };
 
+DEVICE void clear(float (&sums)[ROW_TILES][OUT_OCTETS][4]) {
+#pragma unroll
+  for (int i = 0; i < ROW_TILES * OUT_OCTETS * 4; ++i) sums[i / 4 / OUT_OCTETS][i / 4 % OUT_OCTETS][i % 4] = 0.0f;
+}
+
+// Adds up the products of the blocks that share a tile, in the order of the blocks; says whether this one came last.
+DEVICE bool add_splits(float (&sums)[ROW_TILES][OUT_OCTETS][4], float* workspace, int* counters, int* last) {
+  constexpr int VALUES = ROW_TILES * OUT_OCTETS * 4;
+  int tile = block_y() * grid_x() + block_x();
+  float* place = workspace + (long)tile * SPLITS * VALUES * THREADS + thread();
+#pragma unroll
+  for (int i = 0; i < VALUES; ++i)
+    place[(block_z() * VALUES + i) * THREADS] = sums[i / 4 / OUT_OCTETS][i / 4 % OUT_OCTETS][i % 4];
+  fence();
+  synchronise();
+  if (thread() == 0) *last = atomic_add(counters + tile, 1) == SPLITS - 1;
+  synchronise();
+  if (*last == 0) return false;
+  fence();
+  if (thread() == 0) counters[tile] = 0;
+  clear(sums);
+  for (int split = 0; split < SPLITS; ++split)
+#pragma unroll
+    for (int i = 0; i < VALUES; ++i)
+      sums[i / 4 / OUT_OCTETS][i / 4 % OUT_OCTETS][i % 4] += load_fresh(place + (split * VALUES + i) * THREADS);
+  synchronise();
+  return true;
+}
+
 KERNEL(convolve)(
     const u16* features, const u16* weights, u16* out, const u16* added, const u16* masked_by,
     const u16* norm_features, const float* mean, const float* inverse_deviation, const float* scale,
-    const float* shift, float* partials, int* counters, float* first_out, float* second_out,
+    const float* shift, float* workspace, float* partials, int* counters, float* first_out, float* second_out,
     int num_images, int incoming, int outgoing, float epsilon) {
   constexpr int BANDS = HEIGHT / LINES;  // of an image, one above the other
+  // Shared memory: stages, kept weights, products on their way out.
   Cell* shared = reinterpret_cast<Cell*>(shared_memory());
-  int first_image = block_x() / BANDS * GROUPS, first_line = block_x() % BANDS * LINES;
-  int warp = thread_index() / LANES, lane = thread_index() % LANES;
-  int chunks = (incoming + 8 * IN_OCTETS - 1) / (8 * IN_OCTETS);
+  Cell* kept = shared + STAGES * STAGE;
+  float* rows = reinterpret_cast<float*>(kept + (KEPT ? CHUNKS * WEIGHT_CELLS : 0));
+  int warp = thread() / LANES, lane = thread() % LANES;
+  int tiles = (num_images + GROUPS - 1) / GROUPS * BANDS, first_line = block_x() % BANDS * LINES;  // of all its tiles
+  int first_chunk = block_z() * CHUNKS_A_SPLIT;
+  int chunks = CHUNKS - first_chunk < CHUNKS_A_SPLIT ? CHUNKS - first_chunk : CHUNKS_A_SPLIT;
+  int turns = (tiles - block_x() + grid_x() - 1) / grid_x() * chunks;  // a chunk of a tile each
 
+  auto clear_odd_unit = [&](Cell* weights) {  // which is there for evenness
+    if (UNITS > 9 * IN_OCTETS)
+      for (u32 i = thread(); i < UNIT; i += THREADS) weights[(UNITS - 1) * UNIT + i] = {{0, 0, 0, 0}};
+  };
   for (int stage = 0; stage < STAGES; ++stage) {
     clear_border(shared + stage * STAGE, first_line);
-    if (UNITS > 9 * IN_OCTETS)  // the unit that is there for evenness
-      for (u32 i = thread(); i < UNIT; i += THREADS)
-        shared[stage * STAGE + FEATURE_CELLS + (UNITS - 1) * UNIT + i] = {{0, 0, 0, 0}};
+    if (!KEPT) clear_odd_unit(shared + stage * STAGE + FEATURE_CELLS);
   }
-  auto copy_chunk = [&](int chunk) {
-    if (chunk < chunks) {
-      Cell* stage = shared + chunk % STAGES * STAGE;
-      copy_features(stage, features, first_image, first_line, num_images, incoming, chunk * IN_OCTETS);
-      copy_weights(stage + FEATURE_CELLS, weights, incoming, outgoing, chunk * IN_OCTETS);
+  if (KEPT)
+    for (int chunk = 0; chunk < CHUNKS; ++chunk) {
+      clear_odd_unit(kept + chunk * WEIGHT_CELLS);
+      copy_weights(kept + chunk * WEIGHT_CELLS, weights, incoming, outgoing, chunk * IN_OCTETS);
+    }
+  auto copy_turn = [&](int turn) {
+    if (turn < turns) {
+      Cell* stage = shared + turn % STAGES * STAGE;
+      int image = (block_x() + turn / chunks * grid_x()) / BANDS * GROUPS;
+      int octet = (first_chunk + turn % chunks) * IN_OCTETS;
+      copy_features(stage, features, image, first_line, num_images, incoming, octet);
+      if (!KEPT) copy_weights(stage + FEATURE_CELLS, weights, incoming, outgoing, octet);
     }
     copy_commit();
   };
-  // One ahead even where there is but one place: then it is the only chunk.
+  // One ahead even where there is but one place: then it is the only turn.
   constexpr int AHEAD = STAGES > 1 ? STAGES - 1 : 1;
-  for (int chunk = 0; chunk < AHEAD; ++chunk) copy_chunk(chunk);
+  for (int turn = 0; turn < AHEAD; ++turn) copy_turn(turn);
 
   int places[ROW_TILES];
   float sums[ROW_TILES][OUT_OCTETS][4];
 #pragma unroll
-  for (int tile = 0; tile < ROW_TILES; ++tile) {
-    places[tile] = held_place((warp * ROW_TILES + tile) * 16 + lane % 16);
-#pragma unroll
-    for (int octet = 0; octet < OUT_OCTETS; ++octet)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) sums[tile][octet][i] = 0.0f;
-  }
-  for (int chunk = 0; chunk < chunks; ++chunk) {
-    copy_wait<AHEAD - 1>();
-    synchronise();  // this chunk is there for all, and none is still busy with the one before
-    if (STAGES > 1) copy_chunk(chunk + AHEAD);
-    multiply_chunk(sums, shared + chunk % STAGES * STAGE, places, incoming / 8 - chunk * IN_OCTETS);
-  }
-  synchronise();
+  for (int tile = 0; tile < ROW_TILES; ++tile) places[tile] = held_place((warp * ROW_TILES + tile) * 16 + lane % 16);
+  clear(sums);
 
-  // From the fragments to pixels' channels in a row, sixteen pixels of a warp at a time.
-  constexpr int AT_ONCE = OUT_OCTETS == 1 ? 16 : LANES / OUT_OCTETS;  // pixels
-  constexpr int TURNS = (16 + AT_ONCE - 1) / AT_ONCE, UNROLLED = TURNS < 2 ? TURNS : 2;
-  float* rows = reinterpret_cast<float*>(shared) + warp * 16 * ROW;
+  // A lane finishes the same eight channels of several pixels.
+  constexpr int AT_ONCE = LANES / OUT_OCTETS < PASSED ? LANES / OUT_OCTETS : PASSED;  // pixels
+  constexpr int ROUNDS = (PASSED + AT_ONCE - 1) / AT_ONCE;
   int octet = lane % OUT_OCTETS, first_row = lane / OUT_OCTETS, channel = block_y() * CHANNELS + 8 * octet;
   bool at_work = lane < AT_ONCE * OUT_OCTETS && channel < outgoing;
   Tail tail = {};
@@ -296,40 +343,56 @@ KERNEL(convolve)(
       tail.constant[i] = shift[channel + i] - mean[channel + i] * tail.factor[i];
     }
   }
-  int first_pixel = block_x() * PIXELS + warp * ROW_TILES * 16, num_pixels = num_images * HEIGHT * WIDTH;
+  int num_pixels = num_images * HEIGHT * WIDTH;
+  bool goes_on = true;
+  for (int turn = 0; turn < turns; ++turn) {
+    copy_wait<AHEAD - 1>();
+    synchronise();  // this chunk is there for all, and none is still busy with the one before
+    if (STAGES > 1) copy_turn(turn + AHEAD);
+    const Cell* stage = shared + turn % STAGES * STAGE;
+    int chunk = first_chunk + turn % chunks;
+    const Cell* chunk_weights = KEPT ? kept + chunk * WEIGHT_CELLS : stage + FEATURE_CELLS;
+    multiply_chunk(sums, stage, chunk_weights, places, incoming / 8 - chunk * IN_OCTETS);
+    if (turn % chunks + 1 < chunks) continue;
+    int place_of_tile = block_x() + turn / chunks * grid_x();
+    if (SPLITS > 1) goes_on = add_splits(sums, workspace, counters + grid_y(), reinterpret_cast<int*>(rows));
+    if (!goes_on) break;
+    // From the fragments to pixels' channels in a row.
+    float* warp_rows = rows + warp * PASSED * ROW;
 #pragma unroll
-  for (int tile = 0; tile < ROW_TILES; ++tile) {
-#pragma unroll
-    for (int i = 0; i < OUT_OCTETS; ++i) {
-      float* place = rows + lane / 4 * ROW + 8 * i + lane % 4 * 2;
-      store_two(place, sums[tile][i][0], sums[tile][i][1]);
-      store_two(place + 8 * ROW, sums[tile][i][2], sums[tile][i][3]);
-    }
-    synchronise_warp();
-#pragma unroll 1
-    for (int turn = 0; turn < TURNS; turn += UNROLLED) {
+    for (int pass = 0; pass < 16 * ROW_TILES / PASSED; ++pass) {
       // All reads first, so that they are under way together.
-      Extra extras[UNROLLED];
-      long places[UNROLLED];
-      bool valid[UNROLLED];
+      Extra extras[ROUNDS];
+      int first_pixel = place_of_tile * PIXELS + warp * 16 * ROW_TILES + pass * PASSED;
 #pragma unroll
-      for (int i = 0; i < UNROLLED; ++i) {
-        int row = first_row + (turn + i) * AT_ONCE, pixel = first_pixel + 16 * tile + row;
-        valid[i] = at_work && row < 16 && pixel < num_pixels;
-        places[i] = (long)pixel * outgoing + channel;
-        if (valid[i]) extras[i] = tail.load(places[i]);
+      for (int i = 0; i < ROUNDS; ++i) {
+        int row = first_row + i * AT_ONCE, pixel = first_pixel + row;
+        if (at_work && row < PASSED && pixel < num_pixels) extras[i] = tail.load(pixel * outgoing + channel);
       }
 #pragma unroll
-      for (int i = 0; i < UNROLLED; ++i) {
-        if (!valid[i]) continue;
+      for (int eight = 0; eight < PASSED / 8; ++eight)
+#pragma unroll
+        for (int i = 0; i < OUT_OCTETS; ++i) {
+          constexpr int EIGHTS = PASSED / 8;
+          float(&four)[4] = sums[(pass * EIGHTS + eight) / 2][i];
+          int half = (pass * EIGHTS + eight) % 2 * 2;
+          store_two(warp_rows + (8 * eight + lane / 4) * ROW + 8 * i + lane % 4 * 2, four[half], four[half + 1]);
+        }
+      synchronise_warp();
+#pragma unroll
+      for (int i = 0; i < ROUNDS; ++i) {
+        int row = first_row + i * AT_ONCE, pixel = first_pixel + row;
+        if (!at_work || row >= PASSED || pixel >= num_pixels) continue;
         float values[8];
-        load_eight(values, rows + (first_row + (turn + i) * AT_ONCE) * ROW + 8 * octet);
-        store_cell(out + places[i], tail.finish(values, extras[i]));
+        load_eight(values, warp_rows + row * ROW + 8 * octet);
+        store_cell(out + pixel * outgoing + channel, tail.finish(values, extras[i]));
       }
+      synchronise_warp();
     }
-    synchronise_warp();
+    clear(sums);
   }
   if (SUMS) {
+    if (SPLITS > 1 && !goes_on) return;
     synchronise();
     float* gathered = reinterpret_cast<float*>(shared);
     int lines = WARPS * AT_ONCE, line = warp * AT_ONCE + first_row;

@@ -6,17 +6,8 @@ import torch
 from torch import Tensor
 
 from fedfeast.engines.graphs.halo.compiling import Kernel, Program
-from fedfeast.engines.graphs.halo.tiles import SIDES, ConvolutionTiles, convolution_tiles
+from fedfeast.engines.graphs.halo.tiles import ConvolutionTiles, convolution_tiles
 from fedfeast.engines.graphs.kernels.features import Norm, Statistics, empty_features
-from fedfeast.engines.graphs.tiles import ceil_div
-
-
-def is_known(dtype: torch.dtype, shape: tuple[int, ...], weight_shape: tuple[int, ...], stride: int) -> bool:
-    """Return whether there are kernels for features (batch, channels, height, width), a weight and a stride."""
-    _, _, height, width = shape
-    outgoing, incoming, kernel, _ = weight_shape
-    known_image = height == width and width in SIDES
-    return dtype == torch.bfloat16 and kernel == 3 and stride == 1 and known_image and (incoming | outgoing) % 8 == 0
 
 
 def convolve(features: Tensor, weight: Tensor, counters: Tensor, epsilon: float) -> tuple[Tensor, Statistics]:
@@ -70,12 +61,12 @@ def _launch(
 ) -> Tensor:
     num_images, incoming, side, _ = features.shape
     tiles = convolution_tiles(side, num_images, incoming, outgoing)
-    grid = (tiles.pixels.count(num_images), ceil_div(outgoing, 8 * tiles.out_octets), 1)
+    grid = (*tiles.grid, tiles.splits)
     out = empty_features((num_images, outgoing, side, side), features)
     partials = None
     if results is not None:
-        size = grid[0] * grid[1] * 16 * tiles.out_octets
-        partials = torch.empty(size, dtype=torch.float32, device=features.device)
+        partials = features.new_empty(grid[0] * grid[1] * 16 * tiles.out_octets, dtype=torch.float32)
+    workspace = features.new_empty(tiles.workspace, dtype=torch.float32) if tiles.splits > 1 else None
     first, second = results or (None, None)
     norm_kind = 0 if norm is None else 1 if rectified_by_norm else 2
     kernel = _kernel(
@@ -84,7 +75,7 @@ def _launch(
     kernel.launch(
         grid, features, weight, out, added, masked_by, norm.features if norm else None,
         norm.statistics.mean if norm else None, norm.statistics.inverse_deviation if norm else None,
-        norm.scale if norm else None, norm.shift if norm else None, partials, counters, first, second,
+        norm.scale if norm else None, norm.shift if norm else None, workspace, partials, counters, first, second,
         num_images, incoming, outgoing, epsilon,
     )  # fmt: skip
     return out

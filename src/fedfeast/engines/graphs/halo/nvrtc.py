@@ -114,6 +114,15 @@ def version(compiler: ctypes.CDLL) -> str:
     return f"{major.value}.{minor.value}"
 
 
+def has_compiler() -> bool:
+    """Return whether kernels can be compiled here."""
+    try:
+        find_compiler()
+    except RuntimeError:
+        return False
+    return True
+
+
 @cache
 def find_compiler() -> ctypes.CDLL:
     """NVRTC, as it comes with PyTorch or with the system."""

@@ -2,14 +2,21 @@
 
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 
 from fedfeast.engines.graphs.tiles import ceil_div
 
 CELL = 16  # bytes of eight bfloat16 values
 SHARED_BYTES = 99 * 1024  # that a block may take on every device the kernels run on
 REGISTERS = 65536  # of a multiprocessor
-BLOCKS = 64  # of a launch, about: several passes run side by side
+BLOCKS = 128  # of a launch, about: several passes run side by side
+KEPT_BYTES = 40 * 1024  # of weights that a block keeps in shared memory
 SIDES = (4, 8, 16, 32, 64)  # of the images that the kernels know
+
+
+def knows(incoming: int, outgoing: int, kernel: int, stride: int, height: int, width: int) -> bool:
+    """Return whether there are kernels for a convolution of images of a size."""
+    return kernel == 3 and stride == 1 and height == width and width in SIDES and (incoming | outgoing) % 8 == 0
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,11 @@ class ConvolutionTiles:
     warps: int
     in_octets: int
     out_octets: int
-    stages: int  # of incoming channels under way
+    chunks: int  # of incoming channels
+    splits: int  # of the chunks of a tile among blocks
+    grid: tuple[int, int]  # blocks that share the tiles, and columns of outgoing channels
+    stages: int = 2  # of chunks under way
+    keeps_weights: bool = False
 
     @property
     def threads(self) -> int:
@@ -62,16 +73,32 @@ class ConvolutionTiles:
         return 32 * self.warps
 
     @property
+    def weight_cells(self) -> int:
+        """The room of a chunk's weights."""
+        return (9 * self.in_octets + self.in_octets % 2) * (9 * self.out_octets | 1)
+
+    @property
     def shared_bytes(self) -> int:
-        """The shared memory of a block: chunks under way, later the products on their way out."""
+        """The shared memory of a block: chunks under way, weights, products on their way out; last the sums."""
         shift = {2: 4, 4: 2}.get(self.in_octets, self.in_octets | 1)
         plane = self.pixels.held + (shift - self.pixels.held) % 8
-        units = 9 * self.in_octets + self.in_octets % 2
-        stage = self.in_octets * plane + units * (9 * self.out_octets | 1)
-        rows = self.warps * 16 * (8 * self.out_octets + 4)
-        lines = self.warps * min(16, 32 // self.out_octets) + max(1, self.threads // (16 * self.out_octets))
-        sums = lines * 16 * self.out_octets + 1
-        return max(self.stages * stage * CELL, 4 * max(rows, sums))
+        stage = self.in_octets * plane + (0 if self.keeps_weights else self.weight_cells)
+        kept = self.chunks * self.weight_cells if self.keeps_weights else 0
+        row_tiles = self.pixels.pixels // (16 * self.warps)
+        passed = 32 if self.out_octets == 1 and row_tiles > 1 else 16 if self.out_octets in (1, 2, 3, 5) else 8
+        rows = self.warps * passed * (8 * self.out_octets + 4)
+        lines = self.warps * min(passed, 32 // self.out_octets) + max(1, self.threads // (16 * self.out_octets))
+        return max((self.stages * stage + kept) * CELL + 4 * rows, 4 * (lines * 16 * self.out_octets + 1))
+
+    @property
+    def workspace(self) -> int:
+        """The floats that blocks which share tiles hand to one another."""
+        return self.splits * self.grid[0] * self.grid[1] * self.pixels.pixels * 8 * self.out_octets
+
+    @property
+    def counters(self) -> int:
+        """The counters that a launch uses."""
+        return self.grid[1] + (self.grid[0] * self.grid[1] if self.splits > 1 else 0)
 
     def macros(self) -> dict[str, int]:
         """Return what the kernel wants to know of it."""
@@ -79,29 +106,38 @@ class ConvolutionTiles:
         # A thread holds four products of a tile and an octet, and needs up to eighty registers besides.
         registers = min(128, 80 + 4 * row_tiles * self.out_octets)
         return {
-            **self.pixels.macros(), "WARPS": self.warps, "ROW_TILES": row_tiles, "STAGES": self.stages,
-            "IN_OCTETS": self.in_octets, "OUT_OCTETS": self.out_octets,
-            "THREADS": self.threads, "MIN_BLOCKS": max(1, REGISTERS // (registers * self.threads)),
+            **self.pixels.macros(), "WARPS": self.warps, "ROW_TILES": row_tiles, "IN_OCTETS": self.in_octets,
+            "OUT_OCTETS": self.out_octets, "CHUNKS": self.chunks, "SPLITS": self.splits, "STAGES": self.stages,
+            "KEPT": int(self.keeps_weights), "THREADS": self.threads,
+            "MIN_BLOCKS": max(1, REGISTERS // (registers * self.threads)),
         }  # fmt: skip
 
 
 @cache
 def convolution_tiles(side: int, num_images: int, incoming: int, outgoing: int) -> ConvolutionTiles:
     """Return how to cut a convolution of so many images and channels."""
-    pixels, warps = {64: (256, 8), 32: (256, 8), 16: (128, 4), 8: (128, 8), 4: (64, 4)}[side]
-    tile = pixel_tile(side, pixels)
-    blocks, all_in, all_out = tile.count(num_images), ceil_div(incoming, 8), ceil_div(outgoing, 8)
-    in_octets = all_in if all_in <= 5 else 4  # chunks of 64 bytes begin where memory's sectors do
-    most = min(10, max(3, ceil_div(all_out * blocks, BLOCKS)))
-    while True:
-        out_octets = least_idle(all_out, range(max(1, most // 2), most + 1))
-        most_stages = min(4, ceil_div(all_in, in_octets))
-        for stages in range(most_stages, min(most_stages, 2) - 1, -1):
-            tiles = ConvolutionTiles(tile, warps, in_octets, out_octets, stages)
-            # Where many blocks wait, several shall share a multiprocessor.
-            if tiles.shared_bytes <= (SHARED_BYTES if blocks * ceil_div(all_out, out_octets) <= 132 else 72 * 1024):
-                return tiles
-        most = out_octets - 1
+    all_in, all_out = ceil_div(incoming, 8), ceil_div(outgoing, 8)
+    # Few products a pixel: a warp takes more pixels for each reading of the weights.
+    tile, warps = (pixel_tile(side, 256), 4 if all_out <= 2 else 8) if side >= 32 else (pixel_tile(side, 128), 4)
+    num_tiles, bands = tile.count(num_images), side // tile.lines
+    # Four octets keep all lanes at work at the end, and are whole sectors of memory.
+    out_octets = least_idle(all_out, range(3, 6)) if incoming > outgoing else all_out if all_out <= 6 else 4
+    columns = ceil_div(all_out, out_octets)
+    # Chunks of 64 bytes begin where memory's sectors do; more outgoing channels leave room for less.
+    in_octets = all_in if all_in <= 5 else 4 if out_octets < 4 else 2
+    chunks = ceil_div(all_in, in_octets)
+    splits = max(1, min(chunks // 3, 8, ceil_div(BLOCKS, 2 * num_tiles * columns)))
+    splits = ceil_div(chunks, ceil_div(chunks, splits))  # none without a chunk
+    blocks = num_tiles
+    if splits == 1:
+        turns = ceil_div(num_tiles, max(bands, BLOCKS // columns // bands * bands))
+        blocks = ceil_div(ceil_div(num_tiles, turns), bands) * bands
+    tiles = ConvolutionTiles(tile, warps, in_octets, out_octets, chunks, splits, (blocks, columns))
+    if splits == 1 and chunks * tiles.weight_cells * CELL <= KEPT_BYTES:
+        tiles = replace(tiles, keeps_weights=True)
+    turns = ceil_div(chunks, splits) * ceil_div(num_tiles, blocks)
+    deeper = [replace(tiles, stages=stages) for stages in range(min(3, turns), 0, -1)]
+    return next(one for one in deeper if one.shared_bytes <= 72 * 1024 or one.stages <= 2)
 
 
 def least_idle(number: int, sizes: range) -> int:
@@ -151,8 +187,8 @@ class WeightTiles:
     def macros(self) -> dict[str, int]:
         """Return what the kernel wants to know of it."""
         return {
-            **self.pixels.macros(), "THREADS": self.threads, "MIN_BLOCKS": max(2, 512 // self.threads), "NARROW_OCTETS": self.narrow_octets,
-            "WIDE_TILES": self.wide_tiles, "WIDE_GROUPS": self.wide_groups, "UNITS": self.units,
+            **self.pixels.macros(), "THREADS": self.threads, "MIN_BLOCKS": max(1, 384 // self.threads),
+            "NARROW_OCTETS": self.narrow_octets, "WIDE_TILES": self.wide_tiles, "WIDE_GROUPS": self.wide_groups, "UNITS": self.units,
             "UNIT_GROUPS": self.unit_groups, "PIXEL_GROUPS": self.pixel_groups, "STAGES": self.stages,
         }  # fmt: skip
 
@@ -163,28 +199,29 @@ def weight_tiles(side: int, num_images: int, wide: int, narrow: int) -> WeightTi
     narrow_octets, pixels = ceil_div(narrow, 8), pixel_tile(side, 128)
     chunks, all_units = pixels.count(num_images), 9 * narrow_octets
     best: tuple[float, WeightTiles] | None = None
-    for wide_tiles in range(1, 6):
-        for wide_groups in (1, 2, 4):
-            for unit_groups in range(1, 9):
-                units = ceil_div(all_units, unit_groups)
-                pixel_groups = max(1, 8 // (wide_groups * unit_groups))
-                warps = wide_groups * unit_groups * pixel_groups
-                if wide_tiles * units > 20 or warps < 4 or warps > 8:
-                    continue
-                columns = ceil_div(wide, 16 * wide_tiles * wide_groups)
-                parts = max(1, min(chunks, BLOCKS // columns))
-                tiles = WeightTiles(
-                    pixels, narrow_octets, wide_tiles, wide_groups, units, unit_groups, pixel_groups,
-                    chunks, ceil_div(chunks, parts),
-                )  # fmt: skip
-                if tiles.shared_bytes > SHARED_BYTES:
-                    continue
-                # Tensor cores take 2 cycles for a product, shared memory 4 for the matrices of one operand.
-                products = columns * wide_tiles * wide_groups * units * unit_groups
-                matrices = columns * warps // pixel_groups * (4 * wide_tiles + 2 * units)
-                cost = max(2 * products, matrices) + matrices / 4 + columns * narrow_octets
-                if best is None or cost < best[0]:
-                    best = cost, tiles
+    for wide_tiles, wide_groups, unit_groups in product(range(1, 6), (1, 2, 4), range(1, 12)):
+        units = ceil_div(all_units, unit_groups)
+        pixel_groups = max(1, 8 // (wide_groups * unit_groups))
+        warps = wide_groups * unit_groups * pixel_groups
+        # Two blocks shall share a multiprocessor's registers.
+        if wide_tiles * units > (12 if warps > 6 else 20) or warps < 4 or warps > 8:
+            continue
+        columns = ceil_div(wide, 16 * wide_tiles * wide_groups)
+        parts = max(1, min(chunks, BLOCKS // 2 // columns))
+        tiles = WeightTiles(
+            pixels, narrow_octets, wide_tiles, wide_groups, units, unit_groups, pixel_groups,
+            chunks, ceil_div(chunks, parts),
+        )  # fmt: skip
+        if tiles.shared_bytes > SHARED_BYTES:
+            continue
+        # For sixteen pixels: tensor cores take 2 cycles a product, shared memory 4 for the matrices of an operand,
+        # and to copy a cell costs about an instruction slot of a warp.
+        products = columns * wide_tiles * wide_groups * units * unit_groups
+        matrices = columns * warps // pixel_groups * (4 * wide_tiles + 2 * units)
+        copies = columns * (tiles.wide_channels // 8 + narrow_octets * pixels.held / pixels.pixels) * 4
+        cost = max(2 * products, matrices) + copies
+        if best is None or cost < best[0]:
+            best = cost, tiles
     if best is None:
         return None
     deeper = [replace(best[1], stages=stages) for stages in (4, 3, 2)]

@@ -6,21 +6,24 @@ import torch
 
 from fedfeast.engines.graphs.context import GraphContext
 from fedfeast.engines.graphs.fused_layers import FusedLayers, is_fused
+from fedfeast.engines.graphs.halo.compiling import Program, collected_programs, load_programs
 from fedfeast.engines.graphs.kernels.launching import Launches, collected_launches, compile_launches
 from fedfeast.networks.layers import Weights
 
 
 def compile_ahead(context: GraphContext) -> None:
     """Compile the kernels of all architectures served, on all cores that this process may use."""
-    device = torch.device("cuda", torch.cuda.current_device())
-    compile_launches(plan_launches(context), device, threads=len(os.sched_getaffinity(0)))
+    device, threads = torch.device("cuda", torch.cuda.current_device()), len(os.sched_getaffinity(0))
+    launches, programs = plan_launches(context)
+    load_programs(programs, device, threads)
+    compile_launches(launches, device, threads)
 
 
-def plan_launches(context: GraphContext) -> Launches:
-    """Return the kinds of launches that passes of the architectures make, found on tensors without memory."""
+def plan_launches(context: GraphContext) -> tuple[Launches, set[Program]]:
+    """Return the launches and programs that passes of the architectures need, found on tensors without memory."""
     activations = context.precision.activations
     images = torch.empty(context.input_shape, dtype=activations, device="meta", memory_format=torch.channels_last)
-    with collected_launches() as launches:
+    with collected_launches() as launches, collected_programs() as programs:
         for architecture in context.architectures:
             plan = context.blueprint(architecture).plan
             buffer = torch.empty(plan.size, device="meta")
@@ -29,7 +32,7 @@ def plan_launches(context: GraphContext) -> Launches:
             outputs = context.method.network.forward(weights, images, architecture, layers)
             by_outputs = [torch.empty_like(output) for output in outputs]
             layers.backward(*torch.autograd.grad(outputs, layers.output, by_outputs))
-    return launches
+    return launches, programs
 
 
 def _weights(shapes: dict[str, tuple[int, ...]], activations: torch.dtype) -> Weights:
