@@ -95,7 +95,7 @@ class ElasticResNet:
             for block in range(1 + extra_blocks):
                 stride = self.space.stage_strides[stage] if block == 0 else 1
                 features = layers.block(weights, f"stage{stage + 1}.block{block}", features, stride)
-        pooled = features.mean(dim=(2, 3), dtype=weights["head.weight"].dtype)  # (batch, channels)
+        pooled = layers.end(features).mean(dim=(2, 3), dtype=weights["head.weight"].dtype)  # (batch, channels)
         return (F.linear(pooled, weights["head.weight"], weights["head.bias"]),)
 
     def _tensors(self, architecture: Architecture) -> Iterator[tuple[str, tuple[int, ...]]]:

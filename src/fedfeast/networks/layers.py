@@ -45,5 +45,9 @@ class Layers(ABC):
             features = self._normalised(weights, f"{name}.shortcut_norm", features)
         return F.relu(hidden + features)
 
+    def end(self, features: Tensor) -> Tensor:
+        """Return the last block's output, where no other block will follow."""
+        return features
+
     def _normalised(self, weights: Weights, name: str, features: Tensor) -> Tensor:
         return self(name, features, weights[f"{name}.scale"], weights[f"{name}.shift"])

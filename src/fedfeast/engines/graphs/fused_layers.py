@@ -1,16 +1,15 @@
 """Layers whose forward and backward passes are a handful of fused kernels each."""
 
 from dataclasses import dataclass
-from typing import TypedDict, Unpack
 
 import torch
 from torch import Tensor
 
 from fedfeast.engines.graphs.gradient_plan import GradientPlan
 from fedfeast.engines.graphs.halo import convolution
-from fedfeast.engines.graphs.halo import weight_gradient as halo_weight_gradient
 from fedfeast.engines.graphs.halo.tiles import WeightTiles
-from fedfeast.engines.graphs.kernels.features import Norm
+from fedfeast.engines.graphs.halo.weight_gradient import MOST_LAYERS, Layer, weight_gradients
+from fedfeast.engines.graphs.kernels.features import Features, Norm, Then
 from fedfeast.engines.graphs.kernels.normalisations import (
     norm_gradient,
     normalise,
@@ -63,15 +62,6 @@ class _Block:
         return self.norm2
 
 
-class _Then(TypedDict, total=False):
-    """What is done with a gradient by a convolution's input before it is stored; see ``input_gradient``."""
-
-    added: Tensor | None
-    masked_by: Tensor | None
-    norm: Norm | None
-    rectified_by_norm: bool
-
-
 class FusedLayers(Layers):
     """Stem and blocks in fused kernels, without autograd: it begins at ``output``, and ``backward`` does the rest.
 
@@ -83,7 +73,10 @@ class FusedLayers(Layers):
     def __init__(self, plan: GradientPlan, gradients: Tensor, counters: Tensor) -> None:
         self._plan, self._gradients, self._counters = plan, gradients, counters
         self._passed: list[_Stem | _Block] = []  # in the order of the forward pass
+        self._unmade: Features | None = None  # the last output, where its room is not filled yet
         self._output: Tensor | None = None
+        self._waiting: list[Layer] = []  # whose weights' gradients are of one size, and not stored yet
+        self._waiting_tiles: WeightTiles | None = None
 
     def __call__(
         self, name: str, features: Tensor, scale: Tensor | None, shift: Tensor | None, epsilon: float = EPSILON
@@ -93,33 +86,35 @@ class FusedLayers(Layers):
 
     @property
     def output(self) -> Tensor:
-        """The output of the last block so far: a leaf, so that autograd finds the gradient by it."""
-        assert self._output is not None, "no layer has passed"
+        """The output of the last block: a leaf, so that autograd finds the gradient by it."""
+        assert self._output is not None, "the trunk has not ended"
         return self._output
 
     def stem(self, weights: Weights, images: Tensor, stride: int) -> Tensor:
-        """Return the rectified first convolution of normalised images."""
-        norm = self._convolve(weights, "stem.conv", "stem.norm", images, stride)
+        """Return room for the rectified first convolution of normalised images, to be filled by what reads it."""
+        norm, _ = self._convolve(weights, "stem.conv", "stem.norm", Features(images), stride)
         self._passed = [_Stem(images, norm, stride)]
-        self._output = normalise(norm).requires_grad_()
-        return self._output
+        return self._leave(Features.normalised(norm))
 
     def block(self, weights: Weights, name: str, features: Tensor, stride: int) -> Tensor:
-        """Return the output of a residual block."""
-        norm1 = self._convolve(weights, f"{name}.conv1", f"{name}.norm1", features, stride)
-        hidden = normalise(norm1)
-        norm2 = self._convolve(weights, f"{name}.conv2", f"{name}.norm2", hidden, 1)
+        """Return room for the output of a residual block, to be filled by what reads it."""
+        norm1, features = self._convolve(weights, f"{name}.conv1", f"{name}.norm1", self._take(features), stride)
+        norm2, hidden = self._convolve(weights, f"{name}.conv2", f"{name}.norm2", Features.normalised(norm1), 1)
         shortcut = None
         if f"{name}.shortcut" in weights:
             pooled = pool(features, stride) if stride > 1 else features
-            projected = self._convolve(weights, f"{name}.shortcut", f"{name}.shortcut_norm", pooled, 1)
+            projected, _ = self._convolve(weights, f"{name}.shortcut", f"{name}.shortcut_norm", Features(pooled), 1)
             shortcut = (pooled, projected)
-            out = normalise(norm2, added_norm=projected)
+            out = Features.of_first_block(norm2, projected)
         else:
-            out = normalise(norm2, added=features)
+            out = Features.of_block(norm2, features)
         self._passed.append(_Block(name, stride, weights, features, norm1, hidden, norm2, shortcut))
-        self._output = out.requires_grad_()
-        return out
+        return self._leave(out)
+
+    def end(self, features: Tensor) -> Tensor:
+        """Return the last block's output."""
+        self._output = _filled(self._take(features)).requires_grad_()
+        return self._output
 
     def backward(self, gradient: Tensor) -> None:
         """Store the gradients by all weights, given the one by ``output``; let go of each layer once it is done.
@@ -134,6 +129,19 @@ class FusedLayers(Layers):
             # Popped where it is used: a name for it here would hold on to its memory while the next one runs.
             gradient = self._block_gradient(self._passed.pop(), gradient)
         self._stem_gradient(self._passed.pop(), gradient)
+        self._store_waiting()
+
+    def _leave(self, features: Features) -> Tensor:
+        """Return the room of what is left to be made by the next layer."""
+        assert features.room is not None
+        self._unmade = features
+        return features.room
+
+    def _take(self, features: Tensor) -> Features:
+        """Return what a layer before has left."""
+        unmade, self._unmade = self._unmade, None
+        assert unmade is not None and unmade.room is features, "layers do not follow one another"
+        return unmade
 
     def _stem_gradient(self, saved: _Stem | _Block, gradient: Tensor) -> None:
         assert isinstance(saved, _Stem)
@@ -144,68 +152,94 @@ class FusedLayers(Layers):
         """Return the gradient by a block's input, ready for the layer before."""
         assert isinstance(saved, _Block)
         conv1, conv2, before = f"{saved.name}.conv1", f"{saved.name}.conv2", self._passed[-1]
-        by_conv2 = norm_gradient(gradient, saved.norm2, rectified=True)
-        self._store_weight_gradient(conv2, saved.hidden, by_conv2, 1)
-        by_hidden = self._input_gradient(
-            conv2, saved.weights, by_conv2, saved.hidden, 1, norm=saved.norm1, rectified_by_norm=True
-        )
-        by_conv1 = norm_gradient(by_hidden, saved.norm1, rectified=False)
-        self._store_weight_gradient(conv1, saved.features, by_conv1, saved.stride)
+        by_hidden = self._convolution_gradient(
+            saved, conv2, saved.hidden, Features.norm_gradient(gradient, saved.norm2, rectified=True),
+            Then(norm=saved.norm1, rectified_by_norm=True),
+        )  # fmt: skip
         follows_stem = isinstance(before, _Stem)
-        return self._input_gradient(
-            conv1,
-            saved.weights,
-            by_conv1,
-            saved.features,
-            saved.stride,
+        then = Then(
             added=gradient if saved.shortcut is None else self._shortcut_gradient(saved, gradient),
             masked_by=None if follows_stem else saved.features,
             norm=before.last_norm,
             rectified_by_norm=follows_stem,
         )
+        by_conv1 = Features.norm_gradient(by_hidden, saved.norm1, rectified=False)
+        return self._convolution_gradient(saved, conv1, saved.features, by_conv1, then, saved.stride)
 
     def _shortcut_gradient(self, saved: _Block, gradient: Tensor) -> Tensor:
         """Return the gradient by a block's input through its projected shortcut."""
         assert saved.shortcut is not None
         pooled, norm = saved.shortcut
-        name = f"{saved.name}.shortcut"
         sum_gradients(gradient, norm, self._counters)
-        by_conv = norm_gradient(gradient, norm, rectified=False)
-        self._store_weight_gradient(name, pooled, by_conv, 1, kernel=1)
-        by_pooled = self._input_gradient(name, saved.weights, by_conv, pooled, 1)
+        by_conv = Features.norm_gradient(gradient, norm, rectified=False)
+        by_pooled = self._convolution_gradient(saved, f"{saved.name}.shortcut", pooled, by_conv, Then())
         return by_pooled if saved.stride == 1 else pool_gradient(by_pooled, saved.features, saved.stride)
 
-    # All products of a pass go through the three functions below. The plan of a weight's gradient says whose kernels
-    # serve it, for all three.
+    # All products of a pass go through the functions below. The plan of a weight's gradient says whose kernels serve it:
+    # those in CUDA C++ make features on the way in, those in Triton find them made.
 
-    def _convolve(self, weights: Weights, conv: str, norm: str, features: Tensor, stride: int) -> Norm:
-        """Convolve; return the normalisation that follows, ready to be applied."""
+    def _convolve(self, weights: Weights, conv: str, norm: str, features: Features, stride: int) -> tuple[Norm, Tensor]:
+        """Convolve; return the normalisation that follows, ready to be applied, and the features."""
         if isinstance(self._plan.places[conv].cut, WeightTiles):
-            out, statistics = convolution.convolve(features, weights[conv], self._counters, EPSILON)
+            out, statistics, made = convolution.convolve(features, weights[conv], self._counters, EPSILON)
         else:
-            out, statistics = convolve(features, weights[conv], stride, self._counters, EPSILON)
+            made = _filled(features)
+            out, statistics = convolve(made, weights[conv], stride, self._counters, EPSILON)
         scale, shift = f"{norm}.scale", f"{norm}.shift"
-        return Norm(out, statistics, weights[scale], weights[shift], self._gradient(scale), self._gradient(shift))
+        parameters = weights[scale], weights[shift], self._gradient(scale), self._gradient(shift)
+        return Norm(out, statistics, *parameters), made
 
-    def _input_gradient(
-        self, name: str, weights: Weights, gradient: Tensor, like: Tensor, stride: int, **then: Unpack[_Then]
+    def _convolution_gradient(
+        self, saved: _Block, conv: str, features: Tensor, gradient: Features, then: Then, stride: int = 1
     ) -> Tensor:
-        """Return the gradient by a convolution's input, and do what follows."""
-        if isinstance(self._plan.places[name].cut, WeightTiles):
-            return convolution.input_gradient(gradient, weights[name], self._counters, **then)
-        return input_gradient(gradient, weights[name], like, stride, self._counters, **then)
+        """Return the gradient by a convolution's input, and see to the one by its weight."""
+        weight, kernel = saved.weights[conv], saved.weights[conv].shape[2]
+        if isinstance(self._plan.places[conv].cut, WeightTiles):
+            by_features, made = convolution.input_gradient(gradient, weight, self._counters, then)
+        else:
+            made = _filled(gradient)
+            by_features = input_gradient(
+                made, weight, features, stride, self._counters, added=then.added, masked_by=then.masked_by,
+                norm=then.norm, rectified_by_norm=then.rectified_by_norm,
+            )  # fmt: skip
+        self._store_weight_gradient(conv, features, made, stride, kernel)
+        return by_features
 
     def _store_weight_gradient(
         self, name: str, features: Tensor, gradient: Tensor, stride: int, kernel: int = 3
     ) -> None:
-        """Store the partial sums of the gradient by a convolution's weight."""
+        """Store the partial sums of the gradient by a convolution's weight, or put it off until others join it."""
         place = self._plan.places[name]
         assert place.cut is not None, name
-        if isinstance(place.cut, WeightTiles):
-            halo_weight_gradient.weight_gradient(features, gradient, place.of(self._gradients), place.cut)
-        else:
-            weight_gradient(features, gradient, stride, kernel, place.of(self._gradients), place.cut)
+        out = place.of(self._gradients)
+        if not isinstance(place.cut, WeightTiles):
+            weight_gradient(features, gradient, stride, kernel, out, place.cut)
+            return
+        layer = Layer(features, gradient, out)
+        joins = self._waiting_tiles == place.cut and self._waiting[0].size == layer.size
+        if self._waiting and (not joins or len(self._waiting) == MOST_LAYERS):
+            self._store_waiting()
+        self._waiting.append(layer)
+        self._waiting_tiles = place.cut
+
+    def _store_waiting(self) -> None:
+        """Store the gradients that were put off."""
+        if self._waiting:
+            assert self._waiting_tiles is not None
+            weight_gradients(self._waiting, self._waiting_tiles)
+        self._waiting, self._waiting_tiles = [], None
 
     def _gradient(self, name: str) -> Tensor:
         """Return the place of a tensor's partial gradients (parts, ...), flat."""
         return self._plan.places[name].of(self._gradients)
+
+
+def _filled(features: Features) -> Tensor:
+    """Return features as a tensor, made by a kernel of their own where they are not there yet."""
+    if features.made == 0:
+        return features.first
+    assert features.norm is not None
+    if features.made in (4, 5):
+        return norm_gradient(features.first, features.norm, rectified=features.made == 5)
+    added = features.second if features.made == 2 else None
+    return normalise(features.norm, added, features.added_norm, features.room)

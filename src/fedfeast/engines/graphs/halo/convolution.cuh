@@ -11,8 +11,17 @@
 // along with each chunk. SPLITS blocks may share the chunks of a tile; the last of them adds up and goes on alone.
 //
 // Macros: WIDTH, HEIGHT, LINES, GROUPS, WARPS, ROW_TILES (16 pixels each, of a warp), IN_OCTETS, OUT_OCTETS, CHUNKS,
-// STAGES, KEPT, SPLITS, BACKWARD, and for what follows the product: STATISTICS, ADDED, MASKED, NORM (0; 1: rectifies what
-// is stored; 2: what is summed).
+// STAGES, KEPT, SPLITS, BACKWARD; for what the features are made of on their way in: MADE; for what follows the product:
+// STATISTICS, ADDED, MASKED, NORM (0; 1: rectifies what is stored; 2: what is summed).
+//
+// MADE says what a feature is, given one or two tensors and a few numbers a channel:
+//   0  first
+//   1  rectified first * a + b: a batch normalisation
+//   2  rectified (rectified first * a + b) + second: the end of a residual block
+//   3  rectified (rectified first * a + b) + second * c + d: the same where a normalisation is added
+//   4  first * a + second * b + c: the gradient by a normalisation's input, given the gradient by its output and the input
+//   5  the same where first counts only while second * d + e is positive: a rectifier came after the normalisation
+// What was made is stored too (MADE > 0), for others to read.
 
 #include "primitives.cuh"
 #include "sums.cuh"
@@ -31,7 +40,13 @@ constexpr int MATRIX = 9;  // cells from one matrix of weights to the next: eigh
 constexpr int UNIT = (OUT_OCTETS * MATRIX) | 1;
 constexpr int FEATURE_CELLS = IN_OCTETS * PLANE;
 constexpr int WEIGHT_CELLS = UNITS * UNIT;
-constexpr int STAGE = FEATURE_CELLS + (KEPT ? 0 : WEIGHT_CELLS);
+constexpr bool TWO = MADE > 1;
+constexpr int NUMBERS = MADE == 0 ? 0 : MADE <= 2 ? 2 : MADE == 3 ? 4 : MADE == 4 ? 3 : 5;  // a channel
+constexpr int ALL_IN = 8 * IN_OCTETS * CHUNKS;
+constexpr int WEIGHTS_AT = (TWO ? 2 : 1) * FEATURE_CELLS;
+constexpr int STAGE = WEIGHTS_AT + (KEPT ? 0 : WEIGHT_CELLS);
+constexpr int EXTRAS = ADDED + MASKED + (NORM > 0);  // tensors that what follows reads
+constexpr int EXTRA_CELLS = PIXELS * OUT_OCTETS;
 constexpr int CHUNKS_A_SPLIT = (CHUNKS + SPLITS - 1) / SPLITS;
 constexpr int ROW = CHANNELS + 4;  // floats of a pixel's products on their way from registers to memory
 // Pixels of a warp that go that way together: so many that their octets keep most lanes at work.
@@ -68,8 +83,9 @@ DEVICE void clear_border(Cell* features, int first_line) {
   }
 }
 
-DEVICE void copy_features(
-    Cell* to, const u16* features, int first_image, int first_line, int num_images, int incoming, int first_octet) {
+// Goes over the cells of a chunk's features that a thread looks after.
+template <typename Do>
+DEVICE void for_features(int first_image, int first_line, int num_images, int incoming, int first_octet, Do act) {
   constexpr u32 OCTETS = least_power(IN_OCTETS), LINES_A_TURN = THREADS / (OCTETS * WIDTH);
   static_assert(LINES_A_TURN * OCTETS * WIDTH == THREADS, "threads do not cover whole lines");
   constexpr u32 ALL_LINES = GROUPS * HELD_LINES, TURNS = (ALL_LINES + LINES_A_TURN - 1) / LINES_A_TURN;
@@ -77,18 +93,17 @@ DEVICE void copy_features(
   if (octet >= IN_OCTETS) return;
   bool is_channel = 8 * (first_octet + octet) < incoming;
   int line_stride = WIDTH * incoming;
-  const u16* from = features + (first_image * HEIGHT + first_line - 1) * line_stride + column * incoming + 8 * (first_octet + octet);
-  Cell* place = to + octet * PLANE + column + 1;
+  int from = (first_image * HEIGHT + first_line - 1) * line_stride + column * incoming + 8 * (first_octet + octet);
+  int place = octet * PLANE + column + 1;
 #pragma unroll
   for (u32 turn = 0; turn < TURNS; ++turn, line += LINES_A_TURN) {
     if (TURNS * LINES_A_TURN > ALL_LINES && line >= ALL_LINES) break;
     u32 image = GROUPS == 1 ? 0 : line / HELD_LINES;
-    int y = first_line + (int)(line - image * HELD_LINES) - 1;
-    if (y < 0 || y >= HEIGHT) continue;
+    int y = (int)(line - image * HELD_LINES) - 1;  // below the first line
+    if (first_line + y < 0 || first_line + y >= HEIGHT) continue;
     bool valid = is_channel && (GROUPS == 1 || first_image + (int)image < num_images);
     // Two lines that are held of each image are not of the image.
-    const u16* source = from + ((int)line - 2 * (int)image) * line_stride;
-    copy_cell(place + line * PITCH, valid ? source : features, valid);
+    act(place + line * PITCH, from + ((int)line - 2 * (int)image) * line_stride, valid, y >= 0 && y < LINES);
   }
 }
 
@@ -196,39 +211,75 @@ DEVICE void unpack(float (&values)[8], Cell cell) {
   for (int i = 0; i < 4; ++i) values[2 * i] = low_of(cell.words[i]), values[2 * i + 1] = high_of(cell.words[i]);
 }
 
-// What the end of a kernel reads for eight channels of a pixel.
-struct Extra {
-  Cell added, mask, norm;
+// A normalisation of the incoming features and what was found of it, or of a gradient by it.
+struct Norm {
+  const float *mean, *inverse_deviation, *scale, *shift, *shift_gradient, *scale_gradient;
 };
+
+// Writes down what a chunk's features are made with: NUMBERS rows of ALL_IN.
+DEVICE void find_numbers(float* numbers, Norm norm, Norm added, int incoming, float count) {
+  for (u32 i = thread(); i < ALL_IN; i += THREADS) {
+    bool valid = i < incoming;
+    float factor = valid ? norm.inverse_deviation[i] * norm.scale[i] : 0.0f;
+    float constant = valid ? norm.shift[i] - norm.mean[i] * factor : 0.0f;
+    float* row = numbers + i;
+    if (MADE >= 4) {
+      float slope = valid ? norm.inverse_deviation[i] * norm.scale_gradient[i] / count : 0.0f;
+      float mean_gradient = valid ? norm.shift_gradient[i] / count : 0.0f;
+      row[0] = factor, row[ALL_IN] = -factor * slope;
+      row[2 * ALL_IN] = factor * ((valid ? norm.mean[i] : 0.0f) * slope - mean_gradient);
+      if (MADE == 5) row[3 * ALL_IN] = factor, row[4 * ALL_IN] = constant;
+    } else {
+      row[0] = factor, row[ALL_IN] = constant;
+      if (MADE == 3) {
+        float added_factor = valid ? added.inverse_deviation[i] * added.scale[i] : 0.0f;
+        row[2 * ALL_IN] = added_factor, row[3 * ALL_IN] = valid ? added.shift[i] - added.mean[i] * added_factor : 0.0f;
+      }
+    }
+  }
+}
+
+DEVICE float rectified(float value) { return value > 0.0f ? value : 0.0f; }
+
+// Makes a feature of eight channels from those of one or two tensors.
+DEVICE Cell make_feature(Cell first, Cell second, const float (&numbers)[NUMBERS + 1][8]) {
+  float one[8], two[8];
+  unpack(one, first);
+  if (TWO) unpack(two, second);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    if (MADE <= 3) one[i] = rectified(one[i] * numbers[0][i] + numbers[1][i]);
+    if (MADE == 2) one[i] = rectified(one[i] + two[i]);
+    if (MADE == 3) one[i] = rectified(one[i] + two[i] * numbers[2 % (NUMBERS + 1)][i] + numbers[3 % (NUMBERS + 1)][i]);
+    if (MADE == 5 && !(two[i] * numbers[3 % (NUMBERS + 1)][i] + numbers[4 % (NUMBERS + 1)][i] > 0.0f)) one[i] = 0.0f;
+    if (MADE >= 4) one[i] = one[i] * numbers[0][i] + two[i] * numbers[1][i] + numbers[2 % (NUMBERS + 1)][i];
+  }
+  Cell made;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) made.words[i] = pack(one[2 * i], one[2 * i + 1]);
+  return made;
+}
 
 // What follows the product for eight channels of a pixel.
 struct Tail {
-  const u16 *added, *masked_by, *norm_features;
   float factor[8], constant[8];  // of the norm's affine map
   float first[8], second[8];
 
-  DEVICE Extra load(int place) {
-    Extra extra;
-    if (ADDED) extra.added = load_cell(added + place);
-    if (MASKED) extra.mask = load_cell(masked_by + place);
-    if (NORM) extra.norm = load_cell(norm_features + place);
-    return extra;
-  }
-
-  DEVICE Cell finish(float (&values)[8], const Extra& extra) {
+  DEVICE Cell finish(float (&values)[8], const Cell* extras) {
+    const Cell *mask = extras + ADDED * EXTRA_CELLS, *norm = mask + MASKED * EXTRA_CELLS;
     float other[8], raw[8];
     if (ADDED) {
-      unpack(other, extra.added);
+      unpack(other, load_shared_cell(extras));
 #pragma unroll
       for (int i = 0; i < 8; ++i) values[i] += other[i];
     }
     if (MASKED) {
-      unpack(other, extra.mask);
+      unpack(other, load_shared_cell(mask));
 #pragma unroll
       for (int i = 0; i < 8; ++i) values[i] = other[i] > 0.0f ? values[i] : 0.0f;
     }
     if (NORM) {
-      unpack(raw, extra.norm);
+      unpack(raw, load_shared_cell(norm));
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         other[i] = raw[i] * factor[i] + constant[i];
@@ -281,43 +332,82 @@ DEVICE bool add_splits(float (&sums)[ROW_TILES][OUT_OCTETS][4], float* workspace
 }
 
 KERNEL(convolve)(
-    const u16* features, const u16* weights, u16* out, const u16* added, const u16* masked_by,
-    const u16* norm_features, const float* mean, const float* inverse_deviation, const float* scale,
-    const float* shift, float* workspace, float* partials, int* counters, float* first_out, float* second_out,
-    int num_images, int incoming, int outgoing, float epsilon) {
+    const u16* features, const u16* second_features, u16* made, const float* in_mean, const float* in_inverse_deviation,
+    const float* in_scale, const float* in_shift, const float* in_shift_gradient, const float* in_scale_gradient,
+    const float* added_mean, const float* added_inverse_deviation, const float* added_scale, const float* added_shift,
+    const u16* weights, u16* out, const u16* added, const u16* masked_by, const u16* norm_features, const float* mean,
+    const float* inverse_deviation, const float* scale, const float* shift, float* workspace, float* partials,
+    int* counters, float* first_out, float* second_out, int num_images, int incoming, int outgoing, float epsilon) {
   constexpr int BANDS = HEIGHT / LINES;  // of an image, one above the other
-  // Shared memory: stages, kept weights, products on their way out.
+  // Shared memory: stages, what follows reads, kept weights, numbers, products on their way out.
   Cell* shared = reinterpret_cast<Cell*>(shared_memory());
-  Cell* kept = shared + STAGES * STAGE;
-  float* rows = reinterpret_cast<float*>(kept + (KEPT ? CHUNKS * WEIGHT_CELLS : 0));
-  int warp = thread() / LANES, lane = thread() % LANES;
+  Cell *extras = shared + STAGES * STAGE, *kept = extras + STAGES * EXTRAS * EXTRA_CELLS;
+  float* numbers = reinterpret_cast<float*>(kept + (KEPT ? CHUNKS * WEIGHT_CELLS : 0));
+  float* rows = numbers + NUMBERS * ALL_IN;
+  int warp = thread() / LANES, lane = thread() % LANES, num_pixels = num_images * HEIGHT * WIDTH;
   int tiles = (num_images + GROUPS - 1) / GROUPS * BANDS, first_line = block_x() % BANDS * LINES;  // of all its tiles
   int first_chunk = block_z() * CHUNKS_A_SPLIT;
   int chunks = CHUNKS - first_chunk < CHUNKS_A_SPLIT ? CHUNKS - first_chunk : CHUNKS_A_SPLIT;
   int turns = (tiles - block_x() + grid_x() - 1) / grid_x() * chunks;  // a chunk of a tile each
 
+  if (MADE) {
+    Norm norm = {in_mean, in_inverse_deviation, in_scale, in_shift, in_shift_gradient, in_scale_gradient};
+    find_numbers(numbers, norm, {added_mean, added_inverse_deviation, added_scale, added_shift}, incoming, (float)num_pixels);
+  }
   auto clear_odd_unit = [&](Cell* weights) {  // which is there for evenness
     if (UNITS > 9 * IN_OCTETS)
       for (u32 i = thread(); i < UNIT; i += THREADS) weights[(UNITS - 1) * UNIT + i] = {{0, 0, 0, 0}};
   };
   for (int stage = 0; stage < STAGES; ++stage) {
     clear_border(shared + stage * STAGE, first_line);
-    if (!KEPT) clear_odd_unit(shared + stage * STAGE + FEATURE_CELLS);
+    if (!KEPT) clear_odd_unit(shared + stage * STAGE + WEIGHTS_AT);
   }
   if (KEPT)
     for (int chunk = 0; chunk < CHUNKS; ++chunk) {
       clear_odd_unit(kept + chunk * WEIGHT_CELLS);
       copy_weights(kept + chunk * WEIGHT_CELLS, weights, incoming, outgoing, chunk * IN_OCTETS);
     }
+  auto place_of_tile = [&](int turn) { return block_x() + turn / chunks * grid_x(); };
+  auto first_octet_of = [&](int turn) { return (first_chunk + turn % chunks) * IN_OCTETS; };
   auto copy_turn = [&](int turn) {
     if (turn < turns) {
       Cell* stage = shared + turn % STAGES * STAGE;
-      int image = (block_x() + turn / chunks * grid_x()) / BANDS * GROUPS;
-      int octet = (first_chunk + turn % chunks) * IN_OCTETS;
-      copy_features(stage, features, image, first_line, num_images, incoming, octet);
-      if (!KEPT) copy_weights(stage + FEATURE_CELLS, weights, incoming, outgoing, octet);
+      int image = place_of_tile(turn) / BANDS * GROUPS, octet = first_octet_of(turn);
+      for_features(image, first_line, num_images, incoming, octet, [&](int place, int from, bool valid, bool) {
+        copy_cell(stage + place, features + (valid ? from : 0), valid);
+        if (TWO) copy_cell(stage + FEATURE_CELLS + place, second_features + (valid ? from : 0), valid);
+      });
+      if (!KEPT) copy_weights(stage + WEIGHTS_AT, weights, incoming, outgoing, octet);
+      if (EXTRAS && turn % chunks == 0) {
+        Cell* to = extras + turn / chunks % STAGES * EXTRAS * EXTRA_CELLS;
+        int first_pixel = place_of_tile(turn) * PIXELS, first_channel = block_y() * CHANNELS;
+#pragma unroll 4
+        for (u32 i = thread(); i < EXTRA_CELLS; i += THREADS) {
+          int pixel = first_pixel + i / OUT_OCTETS, channel = first_channel + i % OUT_OCTETS * 8;
+          bool valid = pixel < num_pixels && channel < outgoing;
+          int from = valid ? pixel * outgoing + channel : 0;
+          if (ADDED) copy_cell(to + i, added + from, valid);
+          if (MASKED) copy_cell(to + ADDED * EXTRA_CELLS + i, masked_by + from, valid);
+          if (NORM) copy_cell(to + (ADDED + MASKED) * EXTRA_CELLS + i, norm_features + from, valid);
+        }
+      }
     }
     copy_commit();
+  };
+  // A thread makes the features that it has copied itself: it need not wait for others.
+  auto make_turn = [&](int turn) {
+    Cell* stage = shared + turn % STAGES * STAGE;
+    int image = place_of_tile(turn) / BANDS * GROUPS, octet = first_octet_of(turn);
+    float own[NUMBERS + 1][8];
+#pragma unroll
+    for (int i = 0; i < NUMBERS; ++i)
+      load_eight(own[i], numbers + i * ALL_IN + 8 * (octet + thread() % least_power(IN_OCTETS) % IN_OCTETS));
+    for_features(image, first_line, num_images, incoming, octet, [&](int place, int from, bool valid, bool is_own) {
+      if (!valid) return;
+      Cell feature = make_feature(load_shared_cell(stage + place), load_shared_cell(stage + (TWO ? FEATURE_CELLS : 0) + place), own);
+      store_cell(stage + place, feature);
+      if (is_own && block_y() == 0) store_cell(made + from, feature);
+    });
   };
   // One ahead even where there is but one place: then it is the only turn.
   constexpr int AHEAD = STAGES > 1 ? STAGES - 1 : 1;
@@ -335,7 +425,6 @@ KERNEL(convolve)(
   int octet = lane % OUT_OCTETS, first_row = lane / OUT_OCTETS, channel = block_y() * CHANNELS + 8 * octet;
   bool at_work = lane < AT_ONCE * OUT_OCTETS && channel < outgoing;
   Tail tail = {};
-  tail.added = added, tail.masked_by = masked_by, tail.norm_features = norm_features;
   if (NORM && at_work) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -343,32 +432,26 @@ KERNEL(convolve)(
       tail.constant[i] = shift[channel + i] - mean[channel + i] * tail.factor[i];
     }
   }
-  int num_pixels = num_images * HEIGHT * WIDTH;
   bool goes_on = true;
+  if (MADE) synchronise();  // the numbers are there
   for (int turn = 0; turn < turns; ++turn) {
     copy_wait<AHEAD - 1>();
+    if (MADE) make_turn(turn);
     synchronise();  // this chunk is there for all, and none is still busy with the one before
     if (STAGES > 1) copy_turn(turn + AHEAD);
     const Cell* stage = shared + turn % STAGES * STAGE;
     int chunk = first_chunk + turn % chunks;
-    const Cell* chunk_weights = KEPT ? kept + chunk * WEIGHT_CELLS : stage + FEATURE_CELLS;
+    const Cell* chunk_weights = KEPT ? kept + chunk * WEIGHT_CELLS : stage + WEIGHTS_AT;
     multiply_chunk(sums, stage, chunk_weights, places, incoming / 8 - chunk * IN_OCTETS);
     if (turn % chunks + 1 < chunks) continue;
-    int place_of_tile = block_x() + turn / chunks * grid_x();
+    int first_pixel = place_of_tile(turn) * PIXELS;
+    const Cell* own_extras = extras + turn / chunks % STAGES * EXTRAS * EXTRA_CELLS;
     if (SPLITS > 1) goes_on = add_splits(sums, workspace, counters + grid_y(), reinterpret_cast<int*>(rows));
     if (!goes_on) break;
     // From the fragments to pixels' channels in a row.
     float* warp_rows = rows + warp * PASSED * ROW;
 #pragma unroll
     for (int pass = 0; pass < 16 * ROW_TILES / PASSED; ++pass) {
-      // All reads first, so that they are under way together.
-      Extra extras[ROUNDS];
-      int first_pixel = place_of_tile * PIXELS + warp * 16 * ROW_TILES + pass * PASSED;
-#pragma unroll
-      for (int i = 0; i < ROUNDS; ++i) {
-        int row = first_row + i * AT_ONCE, pixel = first_pixel + row;
-        if (at_work && row < PASSED && pixel < num_pixels) extras[i] = tail.load(pixel * outgoing + channel);
-      }
 #pragma unroll
       for (int eight = 0; eight < PASSED / 8; ++eight)
 #pragma unroll
@@ -381,11 +464,12 @@ KERNEL(convolve)(
       synchronise_warp();
 #pragma unroll
       for (int i = 0; i < ROUNDS; ++i) {
-        int row = first_row + i * AT_ONCE, pixel = first_pixel + row;
-        if (!at_work || row >= PASSED || pixel >= num_pixels) continue;
+        int row = first_row + i * AT_ONCE, pixel = warp * 16 * ROW_TILES + pass * PASSED + row;  // of the tile
+        if (!at_work || row >= PASSED || first_pixel + pixel >= num_pixels) continue;
         float values[8];
         load_eight(values, warp_rows + row * ROW + 8 * octet);
-        store_cell(out + pixel * outgoing + channel, tail.finish(values, extras[i]));
+        Cell finished = tail.finish(values, own_extras + pixel * OUT_OCTETS + octet);
+        store_cell(out + (first_pixel + pixel) * outgoing + channel, finished);
       }
       synchronise_warp();
     }

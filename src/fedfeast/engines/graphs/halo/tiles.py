@@ -10,6 +10,8 @@ CELL = 16  # bytes of eight bfloat16 values
 SHARED_BYTES = 99 * 1024  # that a block may take on every device the kernels run on
 REGISTERS = 65536  # of a multiprocessor
 BLOCKS = 128  # of a launch, about: several passes run side by side
+BLOCKS_OF_A_WEIGHT = 16  # that share its gradient, about: a launch serves many weights
+NUMBERS = (0, 2, 2, 4, 3, 5)  # a channel, for each way to make features
 KEPT_BYTES = 40 * 1024  # of weights that a block keeps in shared memory
 SIDES = (4, 8, 16, 32, 64)  # of the images that the kernels know
 
@@ -64,6 +66,8 @@ class ConvolutionTiles:
     chunks: int  # of incoming channels
     splits: int  # of the chunks of a tile among blocks
     grid: tuple[int, int]  # blocks that share the tiles, and columns of outgoing channels
+    made: int = 0  # how features are made of others
+    extras: int = 0  # tensors that what follows the product reads
     stages: int = 2  # of chunks under way
     keeps_weights: bool = False
 
@@ -82,13 +86,20 @@ class ConvolutionTiles:
         """The shared memory of a block: chunks under way, weights, products on their way out; last the sums."""
         shift = {2: 4, 4: 2}.get(self.in_octets, self.in_octets | 1)
         plane = self.pixels.held + (shift - self.pixels.held) % 8
-        stage = self.in_octets * plane + (0 if self.keeps_weights else self.weight_cells)
-        kept = self.chunks * self.weight_cells if self.keeps_weights else 0
+        stage = (
+            self.in_octets * plane * (2 if self.made > 1 else 1) + self.extras * self.pixels.pixels * self.out_octets
+        )
+        kept = 0
+        if self.keeps_weights:
+            kept = self.chunks * self.weight_cells
+        else:
+            stage += self.weight_cells
+        numbers = NUMBERS[self.made] * 8 * self.in_octets * self.chunks
         row_tiles = self.pixels.pixels // (16 * self.warps)
         passed = 32 if self.out_octets == 1 and row_tiles > 1 else 16 if self.out_octets in (1, 2, 3, 5) else 8
         rows = self.warps * passed * (8 * self.out_octets + 4)
         lines = self.warps * min(passed, 32 // self.out_octets) + max(1, self.threads // (16 * self.out_octets))
-        return max((self.stages * stage + kept) * CELL + 4 * rows, 4 * (lines * 16 * self.out_octets + 1))
+        return max((self.stages * stage + kept) * CELL + 4 * (numbers + rows), 4 * (lines * 16 * self.out_octets + 1))
 
     @property
     def workspace(self) -> int:
@@ -108,23 +119,36 @@ class ConvolutionTiles:
         return {
             **self.pixels.macros(), "WARPS": self.warps, "ROW_TILES": row_tiles, "IN_OCTETS": self.in_octets,
             "OUT_OCTETS": self.out_octets, "CHUNKS": self.chunks, "SPLITS": self.splits, "STAGES": self.stages,
-            "KEPT": int(self.keeps_weights), "THREADS": self.threads,
+            "KEPT": int(self.keeps_weights), "MADE": self.made, "THREADS": self.threads,
             "MIN_BLOCKS": max(1, REGISTERS // (registers * self.threads)),
         }  # fmt: skip
 
 
 @cache
-def convolution_tiles(side: int, num_images: int, incoming: int, outgoing: int) -> ConvolutionTiles:
+def convolution_tiles(
+    side: int, num_images: int, incoming: int, outgoing: int, made: int = 0, extras: int = 0
+) -> ConvolutionTiles:
     """Return how to cut a convolution of so many images and channels."""
     all_in, all_out = ceil_div(incoming, 8), ceil_div(outgoing, 8)
     # Few products a pixel: a warp takes more pixels for each reading of the weights.
-    tile, warps = (pixel_tile(side, 256), 4 if all_out <= 2 else 8) if side >= 32 else (pixel_tile(side, 128), 4)
-    num_tiles, bands = tile.count(num_images), side // tile.lines
+    tile = pixel_tile(side, 256 if side >= 32 and incoming > outgoing and all_out <= 2 else 128)
     # Four octets keep all lanes at work at the end, and are whole sectors of memory.
     out_octets = least_idle(all_out, range(3, 6)) if incoming > outgoing else all_out if all_out <= 6 else 4
-    columns = ceil_div(all_out, out_octets)
+    while True:
+        tiles = _tiles_of(tile, num_images, all_in, all_out, out_octets, made, extras)
+        if tiles.shared_bytes <= SHARED_BYTES or out_octets == 1:
+            return tiles
+        out_octets -= 1
+
+
+def _tiles_of(  # noqa: PLR0913
+    tile: PixelTile, num_images: int, all_in: int, all_out: int, out_octets: int, made: int, extras: int
+) -> ConvolutionTiles:
+    num_tiles, bands, columns = tile.count(num_images), tile.side // tile.lines, ceil_div(all_out, out_octets)
     # Chunks of 64 bytes begin where memory's sectors do; more outgoing channels leave room for less.
-    in_octets = all_in if all_in <= 5 else 4 if out_octets < 4 else 2
+    most = 128 // tile.side  # that the threads of a block cover for a line
+    in_octets = all_in if all_in <= min(most, 5 if made < 2 else 3) else 4 if out_octets < 4 and made < 2 else 2
+    in_octets = min(in_octets, most)
     chunks = ceil_div(all_in, in_octets)
     splits = max(1, min(chunks // 3, 8, ceil_div(BLOCKS, 2 * num_tiles * columns)))
     splits = ceil_div(chunks, ceil_div(chunks, splits))  # none without a chunk
@@ -132,7 +156,7 @@ def convolution_tiles(side: int, num_images: int, incoming: int, outgoing: int) 
     if splits == 1:
         turns = ceil_div(num_tiles, max(bands, BLOCKS // columns // bands * bands))
         blocks = ceil_div(ceil_div(num_tiles, turns), bands) * bands
-    tiles = ConvolutionTiles(tile, warps, in_octets, out_octets, chunks, splits, (blocks, columns))
+    tiles = ConvolutionTiles(tile, 4, in_octets, out_octets, chunks, splits, (blocks, columns), made, extras)
     if splits == 1 and chunks * tiles.weight_cells * CELL <= KEPT_BYTES:
         tiles = replace(tiles, keeps_weights=True)
     turns = ceil_div(chunks, splits) * ceil_div(num_tiles, blocks)
@@ -207,7 +231,7 @@ def weight_tiles(side: int, num_images: int, wide: int, narrow: int) -> WeightTi
         if wide_tiles * units > (12 if warps > 6 else 20) or warps < 4 or warps > 8:
             continue
         columns = ceil_div(wide, 16 * wide_tiles * wide_groups)
-        parts = max(1, min(chunks, BLOCKS // 2 // columns))
+        parts = max(1, min(chunks, BLOCKS_OF_A_WEIGHT // columns))
         tiles = WeightTiles(
             pixels, narrow_octets, wide_tiles, wide_groups, units, unit_groups, pixel_groups,
             chunks, ceil_div(chunks, parts),

@@ -5,8 +5,10 @@
 // WIDE_TILES x WIDE_GROUPS x 16 channels of the wide tensor with all units (octet, tap) of the narrow one. Warps share
 // the channels (WIDE_GROUPS), the units (UNIT_GROUPS, UNITS each) and the pixels (PIXEL_GROUPS).
 //
+// Weights of one size that several layers have are done in one launch, at most 18.
+//
 // Macros: WIDTH, HEIGHT, LINES, GROUPS (of pixels held at a time), NARROW_OCTETS, WIDE_TILES, WIDE_GROUPS, UNITS,
-// UNIT_GROUPS, PIXEL_GROUPS, STAGES (of pixels under way), NARROW_IS_INPUT.
+// UNIT_GROUPS, PIXEL_GROUPS, STAGES (of pixels under way).
 
 #include "primitives.cuh"
 
@@ -64,9 +66,31 @@ DEVICE void copy_pixels(
   }
 }
 
-KERNEL(weight_gradient)(
-    const u16* wide, const u16* narrow, float* out, int num_images, int chunks, int chunks_a_part, int wide_channels,
-    int narrow_channels) {
+KERNEL(weight_gradients)(
+    const u16* wide0, const u16* narrow0, float* out0, const u16* wide1, const u16* narrow1, float* out1,
+    const u16* wide2, const u16* narrow2, float* out2, const u16* wide3, const u16* narrow3, float* out3,
+    const u16* wide4, const u16* narrow4, float* out4, const u16* wide5, const u16* narrow5, float* out5,
+    const u16* wide6, const u16* narrow6, float* out6, const u16* wide7, const u16* narrow7, float* out7,
+    const u16* wide8, const u16* narrow8, float* out8, const u16* wide9, const u16* narrow9, float* out9,
+    const u16* wide10, const u16* narrow10, float* out10, const u16* wide11, const u16* narrow11, float* out11,
+    const u16* wide12, const u16* narrow12, float* out12, const u16* wide13, const u16* narrow13, float* out13,
+    const u16* wide14, const u16* narrow14, float* out14, const u16* wide15, const u16* narrow15, float* out15,
+    const u16* wide16, const u16* narrow16, float* out16, const u16* wide17, const u16* narrow17, float* out17,
+    int narrow_is_input, int num_images, int chunks, int chunks_a_part, int wide_channels, int narrow_channels) {
+  int layer = block_z();
+  const u16* wide = layer == 0 ? wide0 : layer == 1 ? wide1 : layer == 2 ? wide2 : layer == 3 ? wide3 : layer == 4 ? wide4 : layer
+      == 5 ? wide5 : layer == 6 ? wide6 : layer == 7 ? wide7 : layer == 8 ? wide8 : layer == 9 ? wide9 : layer
+      == 10 ? wide10 : layer == 11 ? wide11 : layer == 12 ? wide12 : layer == 13 ? wide13 : layer == 14 ? wide14
+      : layer == 15 ? wide15 : layer == 16 ? wide16 : wide17;
+  const u16* narrow = layer == 0 ? narrow0 : layer == 1 ? narrow1 : layer == 2 ? narrow2 : layer == 3 ? narrow3 : layer == 4 ? narrow4
+      : layer == 5 ? narrow5 : layer == 6 ? narrow6 : layer == 7 ? narrow7 : layer == 8 ? narrow8 : layer == 9 ?
+      narrow9 : layer == 10 ? narrow10 : layer == 11 ? narrow11 : layer == 12 ? narrow12 : layer == 13 ?
+      narrow13 : layer == 14 ? narrow14 : layer == 15 ? narrow15 : layer == 16 ? narrow16 : narrow17;
+  float* out = layer == 0 ? out0 : layer == 1 ? out1 : layer == 2 ? out2 : layer == 3 ? out3 : layer == 4 ? out4 : layer == 5 ?
+      out5 : layer == 6 ? out6 : layer == 7 ? out7 : layer == 8 ? out8 : layer == 9 ? out9 : layer == 10 ? out10
+      : layer == 11 ? out11 : layer == 12 ? out12 : layer == 13 ? out13 : layer == 14 ? out14 : layer == 15 ?
+      out15 : layer == 16 ? out16 : out17;
+  bool is_input = narrow_is_input >> layer & 1;
   Cell* shared = reinterpret_cast<Cell*>(shared_memory());
   int warp = thread_index() / LANES, lane = thread_index() % LANES;
   int pixel_group = warp % PIXEL_GROUPS, unit_group = warp / PIXEL_GROUPS % UNIT_GROUPS;
@@ -155,8 +179,8 @@ KERNEL(weight_gradient)(
         int narrow_channel = 8 * octet + column;
         if (wide_channel >= wide_channels || narrow_channel >= narrow_channels) continue;
         // Stored (outgoing, taps, incoming); seen from the input, the gradient's taps count from the opposite corner.
-        int place = NARROW_IS_INPUT ? (wide_channel * 9 + tap) * narrow_channels + narrow_channel
-                                    : (narrow_channel * 9 + 8 - tap) * wide_channels + wide_channel;
+        int place = is_input ? (wide_channel * 9 + tap) * narrow_channels + narrow_channel
+                             : (narrow_channel * 9 + 8 - tap) * wide_channels + wide_channel;
         out[place] = sums[tile][unit][i];
       }
     }

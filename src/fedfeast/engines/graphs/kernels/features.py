@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 import triton
@@ -27,6 +28,49 @@ class Norm:
     shift: Tensor
     scale_gradient: Tensor
     shift_gradient: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """What is convolved: a tensor, or what is still to be made of one or two; ``made`` is as in convolution.cuh."""
+
+    first: Tensor
+    second: Tensor | None = None
+    norm: Norm | None = None
+    added_norm: Norm | None = None
+    made: int = 0
+    room: Tensor | None = None  # for what is made
+
+    @classmethod
+    def normalised(cls, norm: Norm) -> Self:
+        """A rectified normalisation."""
+        return cls(norm.features, norm=norm, made=1, room=empty_features(norm.features.shape, norm.features))
+
+    @classmethod
+    def of_block(cls, norm: Norm, added: Tensor) -> Self:
+        """The end of a residual block: a rectified normalisation with something added, rectified again."""
+        return cls(norm.features, added, norm, made=2, room=empty_features(norm.features.shape, norm.features))
+
+    @classmethod
+    def of_first_block(cls, norm: Norm, added: Norm) -> Self:
+        """The end of a residual block whose shortcut was projected and normalised."""
+        room = empty_features(norm.features.shape, norm.features)
+        return cls(norm.features, added.features, norm, added, made=3, room=room)
+
+    @classmethod
+    def norm_gradient(cls, gradient: Tensor, norm: Norm, rectified: bool) -> Self:
+        """The gradient by a normalisation's input; ``rectified``: it has yet to pass a rectifier."""
+        return cls(gradient, norm.features, norm, made=5 if rectified else 4)
+
+
+@dataclass(frozen=True, eq=False)
+class Then:
+    """What is done with a gradient by a convolution's input before it is stored; see ``products.input_gradient``."""
+
+    added: Tensor | None = None
+    masked_by: Tensor | None = None
+    norm: Norm | None = None
+    rectified_by_norm: bool = False
 
 
 @triton.jit

@@ -155,10 +155,12 @@ def _sum_gradients(
         tl.store(scale_gradient + channel, product, mask=is_channel)
 
 
-def normalise(norm: Norm, added: Tensor | None = None, added_norm: Norm | None = None) -> Tensor:
+def normalise(
+    norm: Norm, added: Tensor | None = None, added_norm: Norm | None = None, room: Tensor | None = None
+) -> Tensor:
     """Return the rectified normalisation; ``added`` or another normalisation comes on top before a second rectifier."""
     features, other = norm.features, added_norm or norm
-    out = empty_features(features.shape, features)
+    out = empty_features(features.shape, features) if room is None else room
     channels = features.shape[1]
     launch(
         _normalise,
