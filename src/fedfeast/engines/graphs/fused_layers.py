@@ -181,6 +181,8 @@ class FusedLayers(Layers):
     def _convolve(self, weights: Weights, conv: str, norm: str, features: Features, stride: int) -> tuple[Norm, Tensor]:
         """Convolve; return the normalisation that follows, ready to be applied, and the features."""
         if isinstance(self._plan.places[conv].cut, WeightTiles):
+            if not convolution.makes(features, weights[conv], backward=False):
+                features = Features(_filled(features))
             out, statistics, made = convolution.convolve(features, weights[conv], self._counters, EPSILON)
         else:
             made = _filled(features)
@@ -195,6 +197,8 @@ class FusedLayers(Layers):
         """Return the gradient by a convolution's input, and see to the one by its weight."""
         weight, kernel = saved.weights[conv], saved.weights[conv].shape[2]
         if isinstance(self._plan.places[conv].cut, WeightTiles):
+            if not convolution.makes(gradient, weight, backward=True):
+                gradient = Features(_filled(gradient))
             by_features, made = convolution.input_gradient(gradient, weight, self._counters, then)
         else:
             made = _filled(gradient)

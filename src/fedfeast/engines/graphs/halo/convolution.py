@@ -26,6 +26,14 @@ def input_gradient(gradient: Features, weight: Tensor, counters: Tensor, then: T
     return _launch(gradient, weight, True, then, counters, results, 0.0)
 
 
+def makes(features: Features, weight: Tensor, backward: bool) -> bool:
+    """Return whether features are better made on the way in than before: not where many blocks would make the same."""
+    num_images, incoming, side, _ = features.first.shape
+    tiles = convolution_tiles(side, num_images, incoming, weight.shape[1 if backward else 0], features.made, 0)
+    most = 3 if features.made < 4 else 1
+    return tiles.grid[1] <= most and (features.made < 4 or tiles.splits == 1)
+
+
 @cache
 def _kernel(tiles: ConvolutionTiles, backward: bool, statistics: bool, added: bool, masked: bool, norm: int) -> Kernel:
     flags = {"BACKWARD": backward, "STATISTICS": statistics, "ADDED": added, "MASKED": masked, "NORM": norm}

@@ -10,6 +10,7 @@ CELL = 16  # bytes of eight bfloat16 values
 SHARED_BYTES = 99 * 1024  # that a block may take on every device the kernels run on
 REGISTERS = 65536  # of a multiprocessor
 BLOCKS = 128  # of a launch, about: several passes run side by side
+SPLIT_BLOCKS = 128  # of a launch whose tiles several blocks share
 BLOCKS_OF_A_WEIGHT = 16  # that share its gradient, about: a launch serves many weights
 NUMBERS = (0, 2, 2, 4, 3, 5)  # a channel, for each way to make features
 KEPT_BYTES = 40 * 1024  # of weights that a block keeps in shared memory
@@ -150,7 +151,7 @@ def _tiles_of(  # noqa: PLR0913
     in_octets = all_in if all_in <= min(most, 5 if made < 2 else 3) else 4 if out_octets < 4 and made < 2 else 2
     in_octets = min(in_octets, most)
     chunks = ceil_div(all_in, in_octets)
-    splits = max(1, min(chunks // 3, 8, ceil_div(BLOCKS, 2 * num_tiles * columns)))
+    splits = max(1, min(chunks // 3, 8, SPLIT_BLOCKS // (num_tiles * columns)))
     splits = ceil_div(chunks, ceil_div(chunks, splits))  # none without a chunk
     blocks = num_tiles
     if splits == 1:
