@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup chromium demo fleet-demo test gpu-test lint check hooks bench gpu-bench clean
+.PHONY: help setup chromium compiler demo fleet-demo test gpu-test lint check hooks bench gpu-bench clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -19,6 +19,11 @@ chromium: # the page's tests need a browser; a machine without one gets Debian's
 		apt-get -qq install --yes --no-install-recommends chromium fonts-liberation; } > /dev/null 2>&1 \
 		|| { echo "Chromium is missing and could not be installed: install it, then run make again." >&2; exit 1; }
 
+compiler: # the tests run kernels on the CPU, compiled by g++; a machine without it gets Debian's
+	@command -v g++ > /dev/null || { apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
+		apt-get -qq install --yes --no-install-recommends g++ libc6-dev; } > /dev/null 2>&1 \
+		|| { echo "g++ is missing and could not be installed: install it, then run make again." >&2; exit 1; }
+
 demo: setup ## Train the embedded digits federation and show its curve
 	rm -rf runs/demo
 	$(BIN)/fedfeast train digits --out runs/demo
@@ -28,10 +33,10 @@ fleet-demo: setup ## Train digits over a SuperLink and three SuperNodes on this 
 	rm -rf runs/fleet-demo
 	$(BIN)/fedfeast fleet demo --out runs/fleet-demo
 
-test: setup chromium ## Run all tests, in two processes of one thread each
+test: setup chromium compiler ## Run all tests, in two processes of one thread each
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-gpu-test: setup ## Run the tests that need a CUDA device
+gpu-test: setup compiler ## Run the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu
 
 lint: setup ## Check format, lint and types

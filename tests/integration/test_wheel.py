@@ -17,7 +17,8 @@ BUILD = "import sys; from setuptools.build_meta import build_wheel; build_wheel(
 LOOK = """
 from importlib import resources
 import fedfeast
-print(fedfeast.__file__, resources.files("fedfeast.server").joinpath("page", "index.html").read_text())
+from fedfeast.engines.graphs.halo.compiling import sources
+print(fedfeast.__file__, resources.files("fedfeast.server").joinpath("page", "index.html").read_text(), *sources())
 """
 
 
@@ -74,6 +75,7 @@ def test_the_digits_recipe_runs_from_the_wheel(installed: Path, tmp_path: Path) 
     printed = run(installed / "python", "-c", LOOK, cwd=tmp_path)
     assert Path(printed.split()[0]).is_relative_to(installed.parent)
     assert "static/charts.js" in printed
+    assert "primitives.cuh" in printed.split()
     short = ("--set", "training.rounds=2", "--set", "training.clients_per_round=2")
     printed = run(installed / "fedfeast", "train", "digits", "--out", "run", "--json", *short, cwd=tmp_path)
     assert json.loads(printed)["finished_rounds"] == 2
