@@ -67,7 +67,7 @@ def product_tiles(num_pixels: int, depth: int, outgoing: int, item_bytes: int, l
     # Each column of tiles gathers all pixels once for every tap, each row of tiles reads all weights: what is read
     # twice costs more time than idle columns do.
     columns = power_of_two(outgoing, 16, 128)
-    rows = min(128 if num_pixels >= 1024 else 64, largest // columns)
+    rows = min(128, largest // columns)
     programs, splits = ceil_div(num_pixels, rows) * ceil_div(outgoing, columns), 1
     while splits < 8 and programs * splits < PROGRAMS and depth // (2 * splits) >= 512:
         splits *= 2
