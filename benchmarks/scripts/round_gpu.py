@@ -28,7 +28,7 @@ from fedfeast.runs.assembly import Federation, assemble
 KINDS = {
     "convolutions": ("_convolve", "_input_gradient"),
     "weight gradients": ("_weight_gradient",),
-    "batch normalisation": ("_normalise", "_sum_gradients", "_norm_gradient", "_finish"),
+    "batch normalisation": ("_normalise", "_sum_gradients", "_norm_gradient"),
     "vectors": ("_gather", "_add_gradients", "_square_sums", "_step", "_accumulate"),
 }
 

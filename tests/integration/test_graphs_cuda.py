@@ -131,8 +131,9 @@ def fused_pass(architecture: Architecture, batch: Batch) -> tuple[float, dict[st
     (logits,) = network.forward(held, batch.inputs, architecture, layers)
     loss = mixed_cross_entropy(logits, batch)
     leaves = {name: one for name, one in held.items() if not is_fused(name)}
-    inputs = [*leaves.values(), layers.anchor]
-    gradients = dict(zip(leaves, torch.autograd.grad(loss, inputs, allow_unused=True), strict=False))
+    *by_leaves, by_trunk = torch.autograd.grad(loss, [*leaves.values(), layers.output])
+    layers.backward(by_trunk)
+    gradients = dict(zip(leaves, by_leaves, strict=True))
     for name, place in plan.places.items():
         if name not in leaves:
             whole, shape = place.of(buffer).view(place.parts, place.size).sum(0), held[name].shape

@@ -68,8 +68,10 @@ def fused_pass(
         for name, values in weights.items()
     }
     (output,) = one.forward(held, images.to(activations), one.space.largest, layers)
-    output.backward(by_output)  # type: ignore[no-untyped-call]
-    gradients = {}
+    heads = [name for name in held if not is_fused(name)]
+    *by_heads, by_trunk = torch.autograd.grad(output, [*(held[name] for name in heads), layers.output], by_output)
+    layers.backward(by_trunk)
+    gradients = dict(zip(heads, by_heads, strict=True))
     for name, place in plan.places.items():
         if is_fused(name):
             whole = place.of(buffer).view(place.parts, -1).sum(0)
@@ -77,12 +79,8 @@ def fused_pass(
             gradients[name] = (
                 whole.view(shape[0], *shape[2:], shape[1]).permute(0, 3, 1, 2) if len(shape) == 4 else whole
             )
-        else:
-            own = held[name].grad
-            assert own is not None
-            gradients[name] = own
     assert not counters.any()
-    return output.detach(), gradients
+    return output.detach(), {name: gradients[name] for name in weights}
 
 
 @pytest.mark.parametrize(
@@ -139,9 +137,8 @@ def _no_garbage_collector() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_no_garbage_collector")
-@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("backward", [False, True], ids=["another pass", "backward"])
 def test_activations_are_freed_without_the_garbage_collector(backward: bool) -> None:
-    # An output that its own node held on to was freed late or never, and with it a whole pass's memory.
     one = network(1, 2, 1, (1, 2))
     architecture, weights = one.space.largest, drawn_weights(one)
     layers, _, _ = make_layers(plan_gradients(one, architecture, (2, 1, 4, 4)))
@@ -149,7 +146,21 @@ def test_activations_are_freed_without_the_garbage_collector(backward: bool) -> 
     projected = layers.block(weights, "stage1.block0", stem, 1)
     plain = layers.block(weights, "stage1.block1", projected, 1)
     alive = [weakref.ref(values) for values in (stem, projected, plain)]
-    if backward:
-        torch.autograd.grad(plain, layers.anchor, torch.ones_like(plain), allow_unused=True)
+    gradient = torch.ones_like(plain)
     del stem, projected, plain
+    assert all(one() is not None for one in alive), "the backward pass needs them"
+    if backward:
+        layers.backward(gradient)
+    else:
+        layers.stem(weights, drawn("images", (2, 1, 4, 4)), 1)
     assert [one() for one in alive] == [None] * 3
+
+
+def test_what_the_head_reads_is_a_leaf() -> None:
+    one = network(1, 2, 1, (1, 2))
+    layers, _, _ = make_layers(plan_gradients(one, one.space.smallest, (2, 1, 4, 4)))
+    weights = drawn_weights(one)
+    features = layers.block(weights, "stage1.block0", layers.stem(weights, drawn("images", (2, 1, 4, 4)), 1), 1)
+    assert features is layers.output
+    assert features.requires_grad
+    assert features.is_leaf

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -16,6 +17,9 @@ from fedfeast.networks.built import BuiltNetwork, Member
 from fedfeast.networks.built.skeleton import Skeleton
 from fedfeast.networks.layers import Layers
 from fedfeast.networks.normalisation import ByBatch, by_batch
+
+if TYPE_CHECKING:  # kernels need Triton, which is not everywhere
+    from fedfeast.engines.graphs.fused_layers import FusedLayers
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,13 +62,12 @@ class NetworkProgram:
         self._weights = {name: low[name] if len(shapes[name]) == 4 else full[name] for name in shapes}
         self._layers: Layers = by_batch if batch.draw is None else ByBatch(batch.draw)
         leaves = list(shapes)
-        self._anchor: list[Tensor] = []
+        self._fused: FusedLayers | None = None
         if context.fused_layers:
-            from fedfeast.engines.graphs.fused_layers import FusedLayers, is_fused
+            from fedfeast.engines.graphs import fused_layers
 
-            layers = FusedLayers(blueprint.plan, memory.gradients, memory.counters)
-            self._layers, self._anchor = layers, [layers.anchor]
-            leaves = [name for name in shapes if not is_fused(name)]
+            self._layers = self._fused = fused_layers.FusedLayers(blueprint.plan, memory.gradients, memory.counters)
+            leaves = [name for name in shapes if not fused_layers.is_fused(name)]
         for name in leaves:
             self._weights[name] = self._weights[name].detach().requires_grad_()
         self._leaves = [self._weights[name] for name in leaves]
@@ -88,11 +91,13 @@ class NetworkProgram:
 
     def backward(self, exchange: Exchange) -> None:
         """Store the gradients by the weights, given those by the outputs; forget the rest."""
-        inputs = [*self._leaves, *self._anchor]
-        gradients = torch.autograd.grad(self._outputs, inputs, exchange.gradients, allow_unused=True)
+        trunk = [] if self._fused is None else [self._fused.output]
+        gradients = torch.autograd.grad(self._outputs, [*self._leaves, *trunk], exchange.gradients)
         self._outputs = ()
         for place, gradient in zip(self._places, gradients, strict=False):
             place.copy_(gradient)
+        if self._fused is not None:
+            self._fused.backward(gradients[-1])
 
     def buffers(self) -> dict[str, tuple[Tensor, int]]:
         """Return every tensor of a user's module that does not learn, with how often it was changed."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedfeast.data import Batch
 from fedfeast.data.round_batches import BatchRecord
-from fedfeast.engines.graphs.blueprint import CHUNK
+from fedfeast.engines.graphs.blueprint import CHUNK, Blueprint
 from fedfeast.engines.graphs.captures import capturing
 from fedfeast.engines.graphs.context import GraphContext, Shapes
 from fedfeast.engines.graphs.programs import Exchange, LossProgram, Memory, NetworkProgram
@@ -36,6 +36,7 @@ class ReadyNetwork:
     forward: Callable[[], object]
     backward: Callable[[], object]
     program: NetworkProgram  # which holds on to what the passes read
+    is_captured: bool
 
     @classmethod
     def captured(cls, program: NetworkProgram, exchange: Exchange, stream: Stream, pool: Pool) -> "ReadyNetwork":
@@ -44,12 +45,13 @@ class ReadyNetwork:
             stream.capture(lambda: _ignore(program.forward(exchange)), pool),
             stream.capture(lambda: program.backward(exchange), pool),
             program,
+            is_captured=True,
         )
 
     @classmethod
     def uncaptured(cls, program: NetworkProgram, exchange: Exchange) -> "ReadyNetwork":
         """Launch both passes' kernels anew each time: for an architecture that will hardly come again."""
-        return cls(lambda: program.forward(exchange), lambda: program.backward(exchange), program)
+        return cls(lambda: program.forward(exchange), lambda: program.backward(exchange), program, is_captured=False)
 
 
 class Lane:
@@ -69,34 +71,34 @@ class Lane:
         self.stream = new_stream(device, priority)
         # Apart: a loss runs between a network's forward and backward pass, which share what lies in their pool.
         self._network_pool, self._loss_pool = new_pool(device), new_pool(device)
-        self._networks: dict[Hashable, ReadyNetwork] = {}
-        self._passing: tuple[Hashable, ReadyNetwork] | None = None  # the last that was not captured
+        self._networks: dict[Blueprint, ReadyNetwork] = {}
         self._exchanges: dict[Shapes, Exchange] = {}
         current_stream(device).finish()
         self._losses: dict[tuple[str, Shapes, Shapes], LossProgram] = {}
 
     def network(self, architecture: Hashable) -> ReadyNetwork:
         """Return an architecture's passes, captured if training will come back to it."""
-        context = self._context
-        if self._passing is not None and self._passing[0] == architecture and architecture in context.output_shapes:
-            return self._passing[1]  # unless the context has forgotten it since
-        if architecture not in self._networks:
-            started = time.perf_counter()
-            blueprint = context.blueprint(architecture)
-            with self.stream.entered():
-                program = NetworkProgram(context, blueprint, self._batch, self.memory)
-            if context.is_own:
-                self.stream.finish()  # other lanes will read the same tensors that do not learn, without asking
-            exchange = self._exchange(self._shapes_of(architecture, program))
-            if architecture not in context.architectures:
-                self._passing = (architecture, ReadyNetwork.uncaptured(program, exchange))
-                return self._passing[1]
-            with capturing(f"the network {architecture}"):
-                network = ReadyNetwork.captured(program, exchange, self.stream, self._network_pool)
-            self._networks[architecture] = network
-            context.num_graphs += 2
-            context.setup_seconds += time.perf_counter() - started
-        return self._networks[architecture]
+        blueprint = self._context.blueprint(architecture)  # another one if the context had forgotten it
+        if blueprint not in self._networks:
+            # What was not captured makes room: it will hardly come again.
+            self._networks = {known: one for known, one in self._networks.items() if one.is_captured}
+            self._networks[blueprint] = self._make_ready(blueprint)
+        return self._networks[blueprint]
+
+    def _make_ready(self, blueprint: Blueprint) -> ReadyNetwork:
+        started, context, architecture = time.perf_counter(), self._context, blueprint.architecture
+        with self.stream.entered():
+            program = NetworkProgram(context, blueprint, self._batch, self.memory)
+        if context.is_own:
+            self.stream.finish()  # other lanes will read the same tensors that do not learn, without asking
+        exchange = self._exchange(self._shapes_of(architecture, program))
+        if architecture not in context.architectures:
+            return ReadyNetwork.uncaptured(program, exchange)
+        with capturing(f"the network {architecture}"):
+            network = ReadyNetwork.captured(program, exchange, self.stream, self._network_pool)
+        context.num_graphs += 2
+        context.setup_seconds += time.perf_counter() - started
+        return network
 
     def loss(self, role: str, architecture: Hashable, carried: Tensor | None) -> LossProgram:
         """Return a role's captured loss."""

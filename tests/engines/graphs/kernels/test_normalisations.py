@@ -9,12 +9,17 @@ from torch import Tensor
 
 from fedfeast.engines.graphs.kernels.features import Norm, Statistics
 from fedfeast.engines.graphs.kernels.normalisations import (
+    PROGRAMS,
+    SIZE,
     norm_gradient,
     normalise,
     pool,
     pool_gradient,
+    rectify_gradient,
+    row_programs,
     sum_gradients,
 )
+from fedfeast.engines.graphs.slots import COUNTERS
 from fedfeast.randomness import named_generator
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -92,12 +97,19 @@ def test_normalising_hard_cases(shape: Shape, dtype: torch.dtype) -> None:
     check_normalise(shape, dtype)
 
 
-def check_gradients(norm: Norm, plain_out: Tensor, plain: Plain, out: Tensor | None, rectified: bool = True) -> None:
-    dtype = norm.features.dtype
+def check_gradients(norm: Norm, plain: Plain, plain_out: Tensor, out: Tensor | None) -> None:
+    """Compare with autograd; ``out`` is a block's rectified output of which the rectified norm is a summand."""
+    dtype, counters = norm.features.dtype, torch.zeros(COUNTERS, dtype=torch.int32, device=DEVICE)
     gradient = drawn("gradient", tuple(plain_out.shape), dtype)
     by_features, by_scale, by_shift = plain.gradients(plain_out, gradient)
-    sum_gradients(gradient, norm, out, rectified)
-    got = norm_gradient(gradient, norm, out, rectified)
+    if out is None:
+        sum_gradients(gradient, norm, counters)
+        masked = gradient
+    else:
+        masked = rectify_gradient(gradient, out, norm, counters)
+        assert torch.equal(masked, torch.where(out > 0, gradient, 0))
+    got = norm_gradient(masked, norm, rectified=out is not None)
+    assert not counters.any()
     assert got.dtype == dtype
     assert_close(norm.scale_gradient, by_scale, TOLERANCE[dtype], unit=float(gradient.abs().sum((0, 2, 3)).max()))
     assert_close(norm.shift_gradient, by_shift, TOLERANCE[dtype], unit=float(gradient.abs().sum((0, 2, 3)).max()))
@@ -107,16 +119,11 @@ def check_gradients(norm: Norm, plain_out: Tensor, plain: Plain, out: Tensor | N
 
 
 def check_all_gradients(shape: Shape, dtype: torch.dtype = torch.float32) -> None:
-    norm, other, added = norm_of("one", shape, dtype), norm_of("other", shape, dtype), drawn("added", shape, dtype)
-    plain, projected = Plain.of(norm), Plain.of(other)
-    check_gradients(norm, F.relu(plain.normalised), plain, out=None)
+    norm, added = norm_of("one", shape, dtype), drawn("added", shape, dtype)
+    plain = Plain.of(norm)
+    check_gradients(norm, plain, plain.normalised, out=None)
     plain_out = F.relu(F.relu(plain.normalised) + added.double())
-    check_gradients(norm, plain_out, plain, plain_out.detach().to(dtype))
-    plain_out = F.relu(F.relu(plain.normalised) + projected.normalised)
-    out = plain_out.detach().to(dtype)
-    check_gradients(norm, plain_out, plain, out)
-    plain_out = F.relu(F.relu(plain.normalised) + projected.normalised)
-    check_gradients(other, plain_out, projected, out, rectified=False)
+    check_gradients(norm, plain, plain_out, plain_out.detach().to(dtype))
 
 
 @few
@@ -135,7 +142,26 @@ def test_gradients_summed_by_several_programs() -> None:
     shape = (2, 128, 5, 7)  # seventy pixels, sixteen for a program
     norm = norm_of("one", shape, torch.float32)
     plain = Plain.of(norm)
-    check_gradients(norm, F.relu(plain.normalised), plain, out=None)
+    check_gradients(norm, plain, plain.normalised, out=None)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 8, 12, 24, 80, 208, 360, 720, 1023, 1100])
+@pytest.mark.parametrize("pixels", [1, 1000, 4096, 65536, 262144])
+def test_programs_meet_the_same_channels_in_every_turn(channels: int, pixels: int) -> None:
+    programs, blocks = row_programs(pixels * channels, channels), -(-pixels * channels // SIZE)
+    assert 1 <= programs <= min(blocks, max(PROGRAMS, channels))
+    if programs < blocks:
+        assert programs * SIZE % channels == 0
+        assert programs > PROGRAMS // 3, "enough for the whole device"
+
+
+@pytest.mark.parametrize("channels", [8, 12, 24])
+def test_rows_of_several_turns(channels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedfeast.engines.graphs.kernels.normalisations.PROGRAMS", 3)
+    shape = (3, channels, 21, 20)
+    assert row_programs(3 * 420 * channels, channels) == 3
+    check_normalise(shape)
+    check_all_gradients(shape)
 
 
 def check_pool(shape: Shape, stride: int, dtype: torch.dtype = torch.float32) -> None:

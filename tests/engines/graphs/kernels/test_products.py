@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedfeast.engines.graphs.kernels.features import Norm, Statistics
 from fedfeast.engines.graphs.kernels.products import convolve, input_gradient
+from fedfeast.engines.graphs.slots import COUNTERS
 from fedfeast.engines.graphs.tiles import Tiles
 from fedfeast.randomness import named_generator
 
@@ -72,7 +73,7 @@ def drawn(name: str, shape: tuple[int, ...], dtype: torch.dtype = torch.float32)
 
 
 def counters() -> Tensor:
-    return torch.zeros(1024, dtype=torch.int32, device=DEVICE)
+    return torch.zeros(COUNTERS, dtype=torch.int32, device=DEVICE)
 
 
 def assert_close(got: Tensor, expected: Tensor, tolerance: float = WHOLE) -> None:
@@ -129,11 +130,12 @@ def check_input_gradient(
     got = input_gradient(gradient, weight, features, case.stride, counts, tiles=tiles)
     assert got.dtype == dtype
     assert_close(got, expected, tolerance)
-    added, where = drawn("added", features.shape, dtype), drawn("where", features.shape, dtype)
-    got = input_gradient(gradient, weight, features, case.stride, counts, added, tiles=tiles)
+    added, mask = drawn("added", features.shape, dtype), drawn("mask", features.shape, dtype)
+    got = input_gradient(gradient, weight, features, case.stride, counts, added=added, tiles=tiles)
     assert_close(got, expected + added, tolerance)
-    got = input_gradient(gradient, weight, features, case.stride, counts, added, where, tiles=tiles)
-    assert_close(got, expected + added * (where > 0), tolerance)
+    got = input_gradient(gradient, weight, features, case.stride, counts, added=added, masked_by=mask, tiles=tiles)
+    assert_close(got, (expected + added) * (mask > 0), tolerance)
+    assert torch.equal(got == 0, (mask <= 0) | (got == 0)), "exactly zero where it is masked"
     assert not counts.any()
 
 
@@ -154,24 +156,68 @@ def test_input_gradients_in_low_precision(tiles: Tiles | None) -> None:
     check_input_gradient(Case(2, 24, 16, 6, 5), tiles, LOW, ROUNDED)
 
 
+@dataclass(frozen=True, eq=False)
+class Normalised:
+    """A normalisation whose rectified values are a convolution's input, or a summand of it, with plain leaves."""
+
+    norm: Norm
+    scale: Tensor
+    shift: Tensor
+    rectified: Tensor
+
+    @classmethod
+    def of(cls, before: Tensor) -> "Normalised":
+        scale, shift = drawn("scale", (before.shape[1],)), drawn("shift", (before.shape[1],))
+        leaves = (scale.double().requires_grad_(), shift.double().requires_grad_())
+        rectified = F.relu(F.batch_norm(before.double(), None, None, *leaves, training=True, eps=EPSILON))
+        variance, mean = torch.var_mean(before.double(), (0, 2, 3), correction=0)
+        statistics = Statistics(mean.float(), (variance + EPSILON).rsqrt().float())
+        stored = torch.full_like(scale, torch.nan), torch.full_like(shift, torch.nan)
+        return cls(Norm(before, statistics, scale, shift, *stored), *leaves, rectified)
+
+
 def check_input_gradient_through_a_norm(
     case: Case, tiles: Tiles | None, dtype: torch.dtype = torch.float32, tolerance: float = WHOLE
 ) -> None:
-    before, weight, gradient = case.features(dtype), case.weight(dtype), case.gradient(dtype)
-    scale, shift = drawn("scale", (case.incoming,)), drawn("shift", (case.incoming,))
-    leaves = (scale.double().requires_grad_(), shift.double().requires_grad_())
-    normalised = F.relu(F.batch_norm(before.double(), None, None, *leaves, training=True, eps=EPSILON))
+    one, weight, gradient = Normalised.of(case.features(dtype)), case.weight(dtype), case.gradient(dtype)
+    norm, counts = one.norm, counters()
+    added = drawn("added", norm.features.shape, dtype)
+    out = (case.convolved(one.rectified, weight.double()), one.rectified)
     by_input, by_scale, by_shift = torch.autograd.grad(
-        case.convolved(normalised, weight.double()), (normalised, *leaves), gradient.double()
+        out, (one.rectified, one.scale, one.shift), (gradient.double(), added.double())
     )
-    variance, mean = torch.var_mean(before.double(), (0, 2, 3), correction=0)
-    statistics = Statistics(mean.float(), (variance + EPSILON).rsqrt().float())
-    stored = torch.full_like(scale, torch.nan), torch.full_like(shift, torch.nan)
-    norm = Norm(before, statistics, scale, shift, *stored)
-    got = input_gradient(gradient, weight, before, case.stride, counters(), norm=norm, tiles=tiles)
-    assert_close(got, by_input * (normalised > 0), tolerance)
-    assert_close(stored[0], by_scale, tolerance)
-    assert_close(stored[1], by_shift, tolerance)
+    got = input_gradient(
+        gradient, weight, norm.features, case.stride, counts, added=added, norm=norm, rectified_by_norm=True,
+        tiles=tiles,
+    )  # fmt: skip
+    assert_close(got, by_input * (one.rectified > 0), tolerance)
+    assert_close(norm.scale_gradient, by_scale, tolerance)
+    assert_close(norm.shift_gradient, by_shift, tolerance)
+    assert not counts.any()
+
+
+def check_input_gradient_through_an_addition(
+    case: Case, tiles: Tiles | None, dtype: torch.dtype = torch.float32, tolerance: float = WHOLE
+) -> None:
+    # As between two blocks: the convolution's input is a rectified sum, and the norm's own rectifier comes before it.
+    one, weight, gradient = Normalised.of(case.features(dtype)), case.weight(dtype), case.gradient(dtype)
+    norm, counts = one.norm, counters()
+    added, beside = drawn("added", norm.features.shape, dtype), drawn("beside", norm.features.shape, dtype)
+    summed = one.rectified + beside.double()
+    features = F.relu(summed)
+    by_sum, by_scale, by_shift = torch.autograd.grad(
+        (case.convolved(features, weight.double()), features),
+        (summed, one.scale, one.shift),
+        (gradient.double(), added.double()),
+    )
+    got = input_gradient(
+        gradient, weight, norm.features, case.stride, counts,
+        added=added, masked_by=features.detach().to(dtype), norm=norm, tiles=tiles,
+    )  # fmt: skip
+    assert_close(got, by_sum, tolerance)
+    assert_close(norm.scale_gradient, by_scale, tolerance)
+    assert_close(norm.shift_gradient, by_shift, tolerance)
+    assert not counts.any()
 
 
 @few
@@ -188,6 +234,32 @@ def test_hard_input_gradients_through_a_rectified_norm(case: Case, tiles: Tiles 
 
 def test_input_gradients_through_a_rectified_norm_in_low_precision() -> None:
     check_input_gradient_through_a_norm(Case(2, 24, 16, 6, 5), SPLIT, LOW, ROUNDED)
+
+
+@few
+@given(cases)
+def test_input_gradients_through_an_addition(case: Case) -> None:
+    check_input_gradient_through_an_addition(case, SMALL)
+
+
+@hard
+@tilings
+def test_hard_input_gradients_through_an_addition(case: Case, tiles: Tiles | None) -> None:
+    check_input_gradient_through_an_addition(case, tiles)
+
+
+def test_input_gradients_through_an_addition_in_low_precision() -> None:
+    check_input_gradient_through_an_addition(Case(2, 24, 16, 6, 5), SPLIT, LOW, ROUNDED)
+
+
+def test_a_variance_that_rounds_below_zero_counts_as_zero() -> None:
+    features = torch.ones(2, 1, 3, 3, device=DEVICE).contiguous(memory_format=torch.channels_last)
+    constants = torch.linspace(300, 400, 64, device=DEVICE).view(64, 1, 1, 1)  # some of which round one way, some other
+    _, statistics = convolve(features, constants, 1, counters(), EPSILON)
+    torch.testing.assert_close(statistics.mean, constants.flatten(), rtol=1e-6, atol=0)
+    largest = torch.tensor(EPSILON).rsqrt()
+    assert (statistics.inverse_deviation <= 1.001 * largest).all(), "and none is nan"
+    assert (statistics.inverse_deviation >= 0.999 * largest).any()
 
 
 def test_split_products_give_the_same_bits_every_time() -> None:

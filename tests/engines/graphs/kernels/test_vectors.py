@@ -16,7 +16,7 @@ from fedfeast.randomness import named_generator
 from fedfeast.routing import LeadingSlices
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-IMAGES = (4, 1, 8, 8)
+IMAGES = (1024, 1, 8, 8)  # so many that gradients come in parts
 PARTIAL = Architecture((1, 0), (0.5, 0.25), (0, 0, 1))
 chunks = pytest.mark.parametrize("chunk", [8, 1])
 

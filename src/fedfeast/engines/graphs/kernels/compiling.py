@@ -27,7 +27,8 @@ def plan_launches(context: GraphContext) -> Launches:
             layers = FusedLayers(plan, buffer, torch.empty(1, dtype=torch.int32, device="meta"))
             weights = _weights(context.method.network.shapes(architecture), activations)
             outputs = context.method.network.forward(weights, images, architecture, layers)
-            torch.autograd.grad(outputs, layers.anchor, [torch.empty_like(one) for one in outputs], allow_unused=True)
+            by_outputs = [torch.empty_like(output) for output in outputs]
+            layers.backward(*torch.autograd.grad(outputs, layers.output, by_outputs))
     return launches
 
 

@@ -31,12 +31,12 @@ class Norm:
 
 @triton.jit
 def norm_parameters(mean, inverse_deviation, scale, shift, channel, is_channel):
-    """Return the mean, and factor and constant of the affine map that normalises centred values."""
+    """Return mean and inverse deviation, and factor and constant of the affine map that normalises centred values."""
     average = tl.load(mean + channel, mask=is_channel, other=0.0)
     inverse = tl.load(inverse_deviation + channel, mask=is_channel, other=0.0)
     factor = inverse * tl.load(scale + channel, mask=is_channel, other=0.0)
     constant = tl.load(shift + channel, mask=is_channel, other=0.0)
-    return average[None, :], inverse[None, :], factor[None, :], constant[None, :]
+    return average, inverse, factor, constant
 
 
 def empty_features(shape: Sequence[int], like: Tensor) -> Tensor:

@@ -16,16 +16,18 @@ Launches = dict[tuple[Any, ...], tuple[Any, tuple[Any, ...], dict[str, Any]]]
 _collected: ContextVar[Launches | None] = ContextVar("collected", default=None)
 
 
-def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) -> None:
-    """Launch a kernel, or note it down where its tensors have no memory."""
+def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **named: Any) -> None:
+    """Launch a kernel, or note it down where its tensors have no memory; capitals name compile-time arguments."""
     launches = _collected.get()
     if launches is None:
-        kernel[grid](*arguments, **options)
+        kernel[grid](*arguments, **named)
         return
+    values = dict(zip(kernel.arg_names, arguments, strict=False)) | named
+    passed = [values.pop(name) for name in kernel.arg_names if not name.isupper()]
     # A type instead of a tensor makes Triton assume memory of that type.
-    mocked = tuple(argument.dtype if isinstance(argument, Tensor) else argument for argument in arguments)
+    mocked = tuple(value.dtype if isinstance(value, Tensor) else value for value in passed)
     kinds = tuple(one if not isinstance(one, int | float) else type(one) for one in mocked)
-    launches.setdefault((id(kernel), kinds, *options.items()), (kernel, mocked, options))
+    launches.setdefault((id(kernel), kinds, *values.items()), (kernel, mocked, values))
 
 
 @contextmanager

@@ -1,20 +1,37 @@
-"""Batch normalisation with all that surrounds it, in Triton: rectifier, addition, and their gradients."""
+"""Batch normalisation with all that surrounds it, in Triton: rectifier, addition, and their gradients.
+
+Where values do not meet, channels-last features are one long row of elements. A program takes SIZE of them at a time,
+and as many programs run as make its elements those of the same channels in every turn: their parameters are loaded
+once, and no width leaves lanes idle.
+"""
+
+from math import gcd
 
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from fedfeast.engines.graphs.kernels.features import Norm, empty_features, norm_parameters
-from fedfeast.engines.graphs.kernels.launching import launch, tile_places
-from fedfeast.engines.graphs.kernels.reductions import empty_partials, finish_sums
-from fedfeast.engines.graphs.tiles import power_of_two, tile_columns, vector_of
+from fedfeast.engines.graphs.kernels.launching import divide, launch, magic_of, tile_places
+from fedfeast.engines.graphs.kernels.reductions import room_for_sums, sum_over_programs
+from fedfeast.engines.graphs.tiles import ceil_div, tile_columns, vector_of
 
-ELEMENTS = 4096  # of a tile
+SIZE = 1024  # elements that a program takes at a time: a vector of eight for each of its threads
+POOLED_ELEMENTS = 4096  # of a tile that is pooled
 SUMMED_ELEMENTS = 2048  # of a tile that is summed
-PROGRAMS = 792  # that share a sum over all pixels: six for each multiprocessor of a large device
+PROGRAMS = 1056  # that share a long row: eight for each multiprocessor of a large device
+SUMMING_PROGRAMS = 528
 
 
-@triton.jit(do_not_specialize=["num_pixels", "num_channels"])
+@triton.jit
+def _channels(num_channels, channels_magic, VECTOR: tl.constexpr, SIZE: tl.constexpr):
+    """Return the channels of this program's elements."""
+    channel = (tl.program_id(0) * SIZE) % num_channels + tl.arange(0, SIZE)
+    channel = channel - divide(channel, channels_magic) * num_channels
+    return tl.max_contiguous(tl.multiple_of(channel, VECTOR), VECTOR)
+
+
+@triton.jit(do_not_specialize=["num_elements", "num_channels", "channels_magic"])
 def _normalise(
     features,
     mean,
@@ -27,59 +44,86 @@ def _normalise(
     added_scale,
     added_shift,
     out,
-    num_pixels,
+    num_elements,
     num_channels,
+    channels_magic,
     VECTOR: tl.constexpr,
     ADD: tl.constexpr,
     NORMALISE_ADDED: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
+    SIZE: tl.constexpr,
 ):
-    _, channel, is_channel, place, is_place = tile_places(num_pixels, num_channels, VECTOR, ROWS, COLUMNS)
-    average, _, factor, constant = norm_parameters(mean, inverse_deviation, scale, shift, channel, is_channel)
-    values = tl.load(features + place, mask=is_place, other=0.0).to(tl.float32)
-    values = tl.maximum((values - average) * factor + constant, 0.0)
-    if ADD:
-        extra = tl.load(added + place, mask=is_place, other=0.0).to(tl.float32)
-        if NORMALISE_ADDED:
-            average, _, factor, constant = norm_parameters(
-                added_mean, added_inverse_deviation, added_scale, added_shift, channel, is_channel
-            )
-            extra = (extra - average) * factor + constant
-        values = tl.maximum(values + extra, 0.0)
-    tl.store(out + place, values.to(out.dtype.element_ty), mask=is_place)
+    channel = _channels(num_channels, channels_magic, VECTOR, SIZE)
+    average, _, factor, constant = norm_parameters(mean, inverse_deviation, scale, shift, channel, True)
+    if NORMALISE_ADDED:
+        added_average, _, added_factor, added_constant = norm_parameters(
+            added_mean, added_inverse_deviation, added_scale, added_shift, channel, True
+        )
+    for start in range(tl.program_id(0) * SIZE, num_elements, tl.num_programs(0) * SIZE):
+        place = start + tl.arange(0, SIZE)
+        is_place = tl.max_constancy(place < num_elements, VECTOR)
+        values = tl.load(features + place, mask=is_place, other=0.0).to(tl.float32)
+        values = tl.maximum((values - average) * factor + constant, 0.0)
+        if ADD:
+            extra = tl.load(added + place, mask=is_place, other=0.0).to(tl.float32)
+            if NORMALISE_ADDED:
+                extra = (extra - added_average) * added_factor + added_constant
+            values = tl.maximum(values + extra, 0.0)
+        tl.store(out + place, values.to(out.dtype.element_ty), mask=is_place)
 
 
-@triton.jit
-def _passed_gradient(
-    gradient, out, centred, factor, constant, place, is_place, MASKED: tl.constexpr, RECTIFIED: tl.constexpr
+@triton.jit(do_not_specialize=["num_pixels", "num_elements", "num_channels", "channels_magic"])
+def _norm_gradient(
+    gradient,
+    features,
+    mean,
+    inverse_deviation,
+    scale,
+    shift,
+    scale_gradient,
+    shift_gradient,
+    result,
+    num_pixels,
+    num_elements,
+    num_channels,
+    channels_magic,
+    VECTOR: tl.constexpr,
+    RECTIFIED: tl.constexpr,
+    SIZE: tl.constexpr,
 ):
-    """Return the gradient by the normalised values: what the rectifiers behind them let through."""
-    values = tl.load(gradient + place, mask=is_place, other=0.0).to(tl.float32)
-    if MASKED:
-        values = tl.where(tl.load(out + place, mask=is_place, other=0.0) > 0, values, 0.0)
-    if RECTIFIED:
-        values = tl.where(centred * factor + constant > 0, values, 0.0)
-    return values
+    channel = _channels(num_channels, channels_magic, VECTOR, SIZE)
+    average, inverse, factor, constant = norm_parameters(mean, inverse_deviation, scale, shift, channel, True)
+    mean_gradient = tl.load(shift_gradient + channel) / num_pixels
+    slope = inverse * tl.load(scale_gradient + channel) / num_pixels
+    for start in range(tl.program_id(0) * SIZE, num_elements, tl.num_programs(0) * SIZE):
+        place = start + tl.arange(0, SIZE)
+        is_place = tl.max_constancy(place < num_elements, VECTOR)
+        centred = tl.load(features + place, mask=is_place, other=0.0).to(tl.float32) - average
+        values = tl.load(gradient + place, mask=is_place, other=0.0).to(tl.float32)
+        if RECTIFIED:
+            values = tl.where(centred * factor + constant > 0, values, 0.0)
+        values = factor * (values - mean_gradient - centred * slope)
+        tl.store(result + place, values.to(result.dtype.element_ty), mask=is_place)
 
 
 @triton.jit(do_not_specialize=["num_pixels", "num_channels", "pixels_a_part"])
 def _sum_gradients(
     gradient,
     out,
+    masked,
     features,
     mean,
     inverse_deviation,
     scale,
     shift,
-    partial_sums,
-    partial_products,
+    scale_gradient,
+    shift_gradient,
+    room,
+    counters,
     num_pixels,
     num_channels,
     pixels_a_part,
     VECTOR: tl.constexpr,
-    MASKED: tl.constexpr,
-    RECTIFIED: tl.constexpr,
+    RECTIFY: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
@@ -94,95 +138,137 @@ def _sum_gradients(
         pixel = start + tl.arange(0, ROWS)
         place = tl.multiple_of(pixel * num_channels, VECTOR)[:, None] + channel[None, :]
         is_place = (pixel < last)[:, None] & is_channel[None, :]
-        centred = tl.load(features + place, mask=is_place, other=0.0).to(tl.float32) - average
-        values = _passed_gradient(gradient, out, centred, factor, constant, place, is_place, MASKED, RECTIFIED)
-        sums += values
-        products += values * centred
-    partial = part * num_channels + channel
-    tl.store(partial_sums + partial, tl.sum(sums, axis=0), mask=is_channel)
-    tl.store(partial_products + partial, tl.sum(products * inverse, axis=0), mask=is_channel)
-
-
-@triton.jit(do_not_specialize=["num_pixels", "num_channels"])
-def _norm_gradient(
-    gradient,
-    out,
-    features,
-    mean,
-    inverse_deviation,
-    scale,
-    shift,
-    scale_gradient,
-    shift_gradient,
-    result,
-    num_pixels,
-    num_channels,
-    VECTOR: tl.constexpr,
-    MASKED: tl.constexpr,
-    RECTIFIED: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-):
-    _, channel, is_channel, place, is_place = tile_places(num_pixels, num_channels, VECTOR, ROWS, COLUMNS)
-    average, inverse, factor, constant = norm_parameters(mean, inverse_deviation, scale, shift, channel, is_channel)
-    mean_gradient = (tl.load(shift_gradient + channel, mask=is_channel, other=0.0) / num_pixels)[None, :]
-    mean_product = (tl.load(scale_gradient + channel, mask=is_channel, other=0.0) / num_pixels)[None, :]
-    centred = tl.load(features + place, mask=is_place, other=0.0).to(tl.float32) - average
-    values = _passed_gradient(gradient, out, centred, factor, constant, place, is_place, MASKED, RECTIFIED)
-    values = factor * (values - mean_gradient - centred * inverse * mean_product)
-    tl.store(result + place, values.to(result.dtype.element_ty), mask=is_place)
+        centred = tl.load(features + place, mask=is_place, other=0.0).to(tl.float32) - average[None, :]
+        values = tl.load(gradient + place, mask=is_place, other=0.0)
+        if RECTIFY:
+            values = tl.where(tl.load(out + place, mask=is_place, other=0.0) > 0, values, 0.0)
+            tl.store(masked + place, values, mask=is_place)
+            values = tl.where(centred * factor[None, :] + constant[None, :] > 0, values, 0.0)
+        sums += values.to(tl.float32)
+        products += values.to(tl.float32) * centred
+    came_last, total, product = sum_over_programs(
+        tl.sum(sums, axis=0), tl.sum(products, axis=0) * inverse,
+        room, counters, channel, is_channel, num_channels, COLUMNS,
+    )  # fmt: skip
+    if came_last:
+        tl.store(shift_gradient + channel, total, mask=is_channel)
+        tl.store(scale_gradient + channel, product, mask=is_channel)
 
 
 def normalise(norm: Norm, added: Tensor | None = None, added_norm: Norm | None = None) -> Tensor:
     """Return the rectified normalisation; ``added`` or another normalisation comes on top before a second rectifier."""
-    features, statistics = norm.features, norm.statistics
-    other = added_norm or norm
-    extra = other.features if added is None else added
+    features, other = norm.features, added_norm or norm
     out = empty_features(features.shape, features)
-    rows, columns, grid = _tiles(features)
+    channels = features.shape[1]
     launch(
-        _normalise, grid, features, statistics.mean, statistics.inverse_deviation, norm.scale, norm.shift,
-        extra, other.statistics.mean, other.statistics.inverse_deviation, other.scale, other.shift,
-        out, _pixels(features), features.shape[1], VECTOR=vector_of(features.shape[1]),
-        ADD=added is not None or added_norm is not None, NORMALISE_ADDED=added_norm is not None,
-        ROWS=rows, COLUMNS=columns,
-    )  # fmt: skip
+        _normalise,
+        (row_programs(features.numel(), channels),),
+        features=features,
+        mean=norm.statistics.mean,
+        inverse_deviation=norm.statistics.inverse_deviation,
+        scale=norm.scale,
+        shift=norm.shift,
+        added=other.features if added is None else added,
+        added_mean=other.statistics.mean,
+        added_inverse_deviation=other.statistics.inverse_deviation,
+        added_scale=other.scale,
+        added_shift=other.shift,
+        out=out,
+        num_elements=features.numel(),
+        num_channels=channels,
+        channels_magic=magic_of(channels),
+        VECTOR=vector_of(channels),
+        ADD=added is not None or added_norm is not None,
+        NORMALISE_ADDED=added_norm is not None,
+        SIZE=SIZE,
+    )
     return out
 
 
-def sum_gradients(gradient: Tensor, norm: Norm, out: Tensor | None, rectified: bool = True) -> None:
-    """Store the gradients by scale and shift, given the gradient by what followed; see ``norm_gradient``."""
-    features, statistics = norm.features, norm.statistics
+def norm_gradient(gradient: Tensor, norm: Norm, rectified: bool) -> Tensor:
+    """Return the gradient by a normalisation's input, its scale's and shift's gradients being stored already.
+
+    ``rectified`` tells of a rectifier behind the normalisation that the gradient has not passed yet.
+    """
+    features, channels = norm.features, norm.features.shape[1]
+    result = empty_features(features.shape, features)
+    launch(
+        _norm_gradient,
+        (row_programs(features.numel(), channels),),
+        gradient=gradient,
+        features=features,
+        mean=norm.statistics.mean,
+        inverse_deviation=norm.statistics.inverse_deviation,
+        scale=norm.scale,
+        shift=norm.shift,
+        scale_gradient=norm.scale_gradient,
+        shift_gradient=norm.shift_gradient,
+        result=result,
+        num_pixels=_pixels(features),
+        num_elements=features.numel(),
+        num_channels=channels,
+        channels_magic=magic_of(channels),
+        VECTOR=vector_of(channels),
+        RECTIFIED=rectified,
+        SIZE=SIZE,
+    )
+    return result
+
+
+def rectify_gradient(gradient: Tensor, out: Tensor, norm: Norm, counters: Tensor) -> Tensor:
+    """Return the gradient by a block's output, zero where that is not positive; store the gradients of its last norm.
+
+    That norm was rectified before the addition.
+    """
+    masked = empty_features(out.shape, out)
+    _launch_sum(gradient, norm, counters, out, masked)
+    return masked
+
+
+def sum_gradients(gradient: Tensor, norm: Norm, counters: Tensor) -> None:
+    """Store the gradients by scale and shift of a normalisation without a rectifier of its own."""
+    _launch_sum(gradient, norm, counters, None, None)
+
+
+def _launch_sum(gradient: Tensor, norm: Norm, counters: Tensor, out: Tensor | None, masked: Tensor | None) -> None:
+    features = norm.features
     channels, num_pixels = features.shape[1], _pixels(features)
     columns = tile_columns(channels)
     rows, column_tiles = SUMMED_ELEMENTS // columns, triton.cdiv(channels, columns)
-    parts = min(max(1, PROGRAMS // column_tiles), triton.cdiv(num_pixels, rows))
-    partials = empty_partials(parts, channels, features)
+    parts = min(max(1, SUMMING_PROGRAMS // column_tiles), triton.cdiv(num_pixels, rows))
     launch(
-        _sum_gradients, (parts, column_tiles), gradient, gradient if out is None else out, features,
-        statistics.mean, statistics.inverse_deviation, norm.scale, norm.shift, partials[0], partials[1],
-        num_pixels, channels, triton.cdiv(num_pixels, parts),
-        VECTOR=vector_of(channels), MASKED=out is not None, RECTIFIED=rectified,
-        ROWS=rows, COLUMNS=columns,
-    )  # fmt: skip
-    finish_sums(partials, norm.shift_gradient, norm.scale_gradient)
+        _sum_gradients,
+        (parts, column_tiles),
+        gradient=gradient,
+        out=gradient if out is None else out,
+        masked=gradient if masked is None else masked,
+        features=features,
+        mean=norm.statistics.mean,
+        inverse_deviation=norm.statistics.inverse_deviation,
+        scale=norm.scale,
+        shift=norm.shift,
+        scale_gradient=norm.scale_gradient,
+        shift_gradient=norm.shift_gradient,
+        room=room_for_sums(parts, column_tiles, channels, features),
+        counters=counters,
+        num_pixels=num_pixels,
+        num_channels=channels,
+        pixels_a_part=triton.cdiv(num_pixels, parts),
+        VECTOR=vector_of(channels),
+        RECTIFY=out is not None,
+        ROWS=rows,
+        COLUMNS=columns,
+    )
 
 
-def norm_gradient(gradient: Tensor, norm: Norm, out: Tensor | None, rectified: bool = True) -> Tensor:
-    """Return the gradient by a normalisation's input, its scale's and shift's gradients being stored already.
-
-    ``out`` is the block's output where a last rectifier came after an addition; ``rectified`` tells of the one before.
-    """
-    features, statistics = norm.features, norm.statistics
-    result = empty_features(features.shape, features)
-    rows, columns, grid = _tiles(features)
-    launch(
-        _norm_gradient, grid, gradient, gradient if out is None else out, features,
-        statistics.mean, statistics.inverse_deviation, norm.scale, norm.shift,
-        norm.scale_gradient, norm.shift_gradient, result, _pixels(features), features.shape[1],
-        VECTOR=vector_of(features.shape[1]), MASKED=out is not None, RECTIFIED=rectified, ROWS=rows, COLUMNS=columns,
-    )  # fmt: skip
-    return result
+def row_programs(num_elements: int, channels: int) -> int:
+    """Return how many programs share a long row, each meeting the same channels in every turn."""
+    blocks, period = ceil_div(num_elements, SIZE), channels // gcd(channels, SIZE)
+    most = max(1, PROGRAMS // period) * period
+    if blocks <= most:
+        return blocks
+    turns = ceil_div(blocks, most)
+    return ceil_div(ceil_div(blocks, turns), period) * period  # no more than these turns need
 
 
 @triton.jit(do_not_specialize=["num_pixels", "height", "width", "height_out", "width_out", "num_channels"])
@@ -248,19 +334,27 @@ def pool_gradient(gradient: Tensor, features: Tensor, stride: int) -> Tensor:
 
 
 def _launch_pool(source: Tensor, out: Tensor, whole: Tensor, pooled: Tensor, stride: int, backward: bool) -> None:
-    rows, columns, grid = _tiles(out)
+    num_pixels, channels = _pixels(out), out.shape[1]
+    columns = tile_columns(channels)
+    rows = POOLED_ELEMENTS // columns
     launch(
-        _pool, grid, source, out, _pixels(out), *whole.shape[2:], *pooled.shape[2:], out.shape[1],
-        VECTOR=vector_of(out.shape[1]), STRIDE=stride, BACKWARD=backward, ROWS=rows, COLUMNS=columns,
-    )  # fmt: skip
+        _pool,
+        (triton.cdiv(num_pixels, rows), triton.cdiv(channels, columns)),
+        features=source,
+        out=out,
+        num_pixels=num_pixels,
+        height=whole.shape[2],
+        width=whole.shape[3],
+        height_out=pooled.shape[2],
+        width_out=pooled.shape[3],
+        num_channels=channels,
+        VECTOR=vector_of(channels),
+        STRIDE=stride,
+        BACKWARD=backward,
+        ROWS=rows,
+        COLUMNS=columns,
+    )
 
 
 def _pixels(features: Tensor) -> int:
     return features.shape[0] * features.shape[2] * features.shape[3]
-
-
-def _tiles(features: Tensor) -> tuple[int, int, tuple[int, int]]:
-    """Return rows and columns of a tile, and the grid of tiles."""
-    columns = power_of_two(features.shape[1], 8, 128)
-    rows = ELEMENTS // columns
-    return rows, columns, (triton.cdiv(_pixels(features), rows), triton.cdiv(features.shape[1], columns))

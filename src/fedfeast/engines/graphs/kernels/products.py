@@ -18,13 +18,8 @@ from fedfeast.engines.graphs.kernels.features import (
     precision_of,
 )
 from fedfeast.engines.graphs.kernels.launching import divide, launch, magic_of, tile_places
-from fedfeast.engines.graphs.kernels.reductions import (
-    empty_partials,
-    finish_statistics,
-    finish_sums,
-    sum_over_splits,
-)
-from fedfeast.engines.graphs.tiles import Tiles, product_tiles, vector_of
+from fedfeast.engines.graphs.kernels.reductions import room_for_sums, sum_over_programs, sum_over_splits
+from fedfeast.engines.graphs.tiles import LARGEST, Tiles, product_tiles, vector_of
 
 REGISTERS = 128  # that a thread of the input gradient may use: with more, too few programs run side by side
 
@@ -117,10 +112,12 @@ def _convolve(
     features,
     weights,
     out,
+    mean,
+    inverse_deviation,
     workspace,
-    partial_sums,
-    partial_squares,
+    room,
     counters,
+    epsilon,
     num_pixels,
     height,
     width,
@@ -154,9 +151,15 @@ def _convolve(
         rounded = products.to(out.dtype.element_ty)
         tl.store(out + place, rounded, mask=is_place)
         values = rounded.to(tl.float32)  # zero outside: what was gathered there was zero
-        partial = tl.program_id(0) * outgoing + channel
-        tl.store(partial_sums + partial, tl.sum(values, axis=0), mask=is_channel)
-        tl.store(partial_squares + partial, tl.sum(values * values, axis=0), mask=is_channel)
+        came_last, total, squares = sum_over_programs(
+            tl.sum(values, axis=0), tl.sum(values * values, axis=0),
+            room, counters, channel, is_channel, outgoing, COLUMNS,
+        )  # fmt: skip
+        if came_last:
+            average = total / num_pixels
+            variance = tl.maximum(squares / num_pixels - average * average, 0.0)
+            tl.store(mean + channel, average, mask=is_channel)
+            tl.store(inverse_deviation + channel, tl.rsqrt(variance + epsilon), mask=is_channel)
 
 
 @triton.jit(
@@ -175,16 +178,17 @@ def _input_gradient(
     gradient,
     weights,
     out,
-    workspace,
     added,
-    added_where,
+    masked_by,
     before_norm,
     mean,
     inverse_deviation,
     scale,
     shift,
-    partial_sums,
-    partial_products,
+    scale_gradient,
+    shift_gradient,
+    workspace,
+    room,
     counters,
     num_pixels,
     height,
@@ -200,8 +204,9 @@ def _input_gradient(
     OUT_VECTOR: tl.constexpr,
     SPLIT: tl.constexpr,
     ADD: tl.constexpr,
-    ADD_SOMEWHERE: tl.constexpr,
-    RECTIFIED_NORM: tl.constexpr,
+    MASK: tl.constexpr,
+    NORM: tl.constexpr,
+    RECTIFIED_BY_NORM: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
@@ -218,25 +223,30 @@ def _input_gradient(
         is_whole, products = sum_over_splits(products, workspace, counters, place, is_place, num_pixels * outgoing)
     if is_whole:
         if ADD:
-            extra = tl.load(added + place, mask=is_place, other=0.0).to(tl.float32)
-            if ADD_SOMEWHERE:
-                extra = tl.where(tl.load(added_where + place, mask=is_place, other=0.0) > 0, extra, 0.0)
-            products += extra
-        if RECTIFIED_NORM:
-            # The input was a rectified norm: pass its rectifier, and sum what the norm's gradient needs.
+            products += tl.load(added + place, mask=is_place, other=0.0).to(tl.float32)
+        if MASK:
+            products = tl.where(tl.load(masked_by + place, mask=is_place, other=0.0) > 0, products, 0.0)
+        if NORM:
             average, inverse, factor, constant = norm_parameters(
                 mean, inverse_deviation, scale, shift, channel, is_channel
             )
-            centred = tl.load(before_norm + place, mask=is_place, other=0.0).to(tl.float32) - average
-            passed = is_place & (centred * factor + constant > 0)
-            products = tl.where(passed, products, 0.0)
+            centred = tl.load(before_norm + place, mask=is_place, other=0.0).to(tl.float32) - average[None, :]
+            passes = centred * factor[None, :] + constant[None, :] > 0
+            if RECTIFIED_BY_NORM:
+                products = tl.where(passes, products, 0.0)
         rounded = products.to(out.dtype.element_ty)
         tl.store(out + place, rounded, mask=is_place)
-        if RECTIFIED_NORM:
-            values = rounded.to(tl.float32)
-            partial = tl.program_id(0) * outgoing + channel
-            tl.store(partial_sums + partial, tl.sum(values, axis=0), mask=is_channel)
-            tl.store(partial_products + partial, tl.sum(values * centred * inverse, axis=0), mask=is_channel)
+        if NORM:
+            values = rounded.to(tl.float32)  # zero outside
+            if not RECTIFIED_BY_NORM:
+                values = tl.where(passes, values, 0.0)
+            came_last, total, product = sum_over_programs(
+                tl.sum(values, axis=0), tl.sum(values * centred, axis=0) * inverse,
+                room, counters, channel, is_channel, outgoing, COLUMNS,
+            )  # fmt: skip
+            if came_last:
+                tl.store(shift_gradient + channel, total, mask=is_channel)
+                tl.store(scale_gradient + channel, product, mask=is_channel)
 
 
 def convolve(
@@ -250,16 +260,38 @@ def convolve(
     tiles = tiles or product_tiles(num_pixels, kernel * kernel * incoming, outgoing, features.itemsize)
     grid = (triton.cdiv(num_pixels, tiles.rows), triton.cdiv(outgoing, tiles.columns), tiles.splits)
     out = empty_features((batch, outgoing, height_out, width_out), features)
-    partials = empty_partials(grid[0], outgoing, features)
+    statistics = Statistics(*torch.empty(2, outgoing, dtype=torch.float32, device=features.device))
     launch(
-        _convolve, grid, features, weight, out, _workspace(tiles, out), partials[0], partials[1], counters,
-        num_pixels, height, width, height_out, width_out, incoming, outgoing,
-        magic_of(width_out), magic_of(height_out), magic_of(incoming),
-        PRECISION=precision_of(features), STRIDE=stride, KERNEL=kernel,
-        IN_VECTOR=vector_of(incoming), OUT_VECTOR=vector_of(outgoing),
-        SPLIT=tiles.splits > 1, **tiles.options(),
-    )  # fmt: skip
-    return out, Statistics(*finish_statistics(partials, num_pixels, epsilon))
+        _convolve,
+        grid,
+        features=features,
+        weights=weight,
+        out=out,
+        mean=statistics.mean,
+        inverse_deviation=statistics.inverse_deviation,
+        workspace=_workspace(tiles, out),
+        room=room_for_sums(grid[0], grid[1], outgoing, features),
+        counters=counters,
+        epsilon=epsilon,
+        num_pixels=num_pixels,
+        height=height,
+        width=width,
+        height_out=height_out,
+        width_out=width_out,
+        incoming=incoming,
+        outgoing=outgoing,
+        width_magic=magic_of(width_out),
+        height_magic=magic_of(height_out),
+        incoming_magic=magic_of(incoming),
+        PRECISION=precision_of(features),
+        STRIDE=stride,
+        KERNEL=kernel,
+        IN_VECTOR=vector_of(incoming),
+        OUT_VECTOR=vector_of(outgoing),
+        SPLIT=tiles.splits > 1,
+        **tiles.options(),
+    )
+    return out, statistics
 
 
 def input_gradient(
@@ -268,42 +300,66 @@ def input_gradient(
     like: Tensor,
     stride: int,
     counters: Tensor,
+    *,
     added: Tensor | None = None,
-    added_where: Tensor | None = None,
+    masked_by: Tensor | None = None,
     norm: Norm | None = None,
+    rectified_by_norm: bool = False,
     tiles: Tiles | None = None,
 ) -> Tensor:
     """Return the gradient by a convolution's input, which is shaped like another tensor.
 
-    ``added`` comes on top, only where ``added_where`` is positive if that is given. With ``norm``, whose rectified
-    output was the input, the gradient is taken back through the rectifier and the norm's own gradients are stored.
+    ``added`` comes on top; then the gradient is zero where ``masked_by`` is not positive. ``norm`` is the input's
+    normalisation, whose own gradients are stored: its rectified output was the input itself (``rectified_by_norm``,
+    and the gradient is masked by it too), or only a summand of it.
     """
     batch, channels, height, width = like.shape
     if stride > 1:
         gradient = _spread(gradient, height, width, stride)
-    num_pixels, kernel = batch * height * width, weight.shape[2]
-    tiles = tiles or product_tiles(num_pixels, kernel * kernel * gradient.shape[1], channels, gradient.itemsize)
+    num_pixels, incoming, kernel = batch * height * width, gradient.shape[1], weight.shape[2]
+    # What follows the products takes as many registers again.
+    tiles = tiles or product_tiles(num_pixels, kernel * kernel * incoming, channels, gradient.itemsize, LARGEST // 2)
     grid = (triton.cdiv(num_pixels, tiles.rows), triton.cdiv(channels, tiles.columns), tiles.splits)
     out = empty_features((batch, channels, height, width), gradient)
-    nothing = out  # stands for tensors that the kernel does not touch
-    partials = empty_partials(grid[0] if norm else 1, channels, gradient)
+    # Where there is nothing to add, mask or normalise, the output stands for what the kernel does not touch.
     launch(
-        _input_gradient, grid, gradient, weight, out, _workspace(tiles, out),
-        nothing if added is None else added, nothing if added_where is None else added_where,
-        norm.features if norm else nothing,
-        norm.statistics.mean if norm else nothing, norm.statistics.inverse_deviation if norm else nothing,
-        norm.scale if norm else nothing, norm.shift if norm else nothing,
-        partials[0], partials[1], counters,
-        num_pixels, height, width, gradient.shape[1], channels,
-        magic_of(width), magic_of(height), magic_of(gradient.shape[1]),
-        PRECISION=precision_of(gradient), KERNEL=kernel,
-        IN_VECTOR=vector_of(gradient.shape[1]), OUT_VECTOR=vector_of(channels),
+        _input_gradient,
+        grid,
+        gradient=gradient,
+        weights=weight,
+        out=out,
+        added=out if added is None else added,
+        masked_by=out if masked_by is None else masked_by,
+        before_norm=norm.features if norm else out,
+        mean=norm.statistics.mean if norm else out,
+        inverse_deviation=norm.statistics.inverse_deviation if norm else out,
+        scale=norm.scale if norm else out,
+        shift=norm.shift if norm else out,
+        scale_gradient=norm.scale_gradient if norm else out,
+        shift_gradient=norm.shift_gradient if norm else out,
+        workspace=_workspace(tiles, out),
+        room=room_for_sums(grid[0], grid[1], channels, gradient) if norm else out,
+        counters=counters,
+        num_pixels=num_pixels,
+        height=height,
+        width=width,
+        incoming=incoming,
+        outgoing=channels,
+        width_magic=magic_of(width),
+        height_magic=magic_of(height),
+        incoming_magic=magic_of(incoming),
+        PRECISION=precision_of(gradient),
+        KERNEL=kernel,
+        IN_VECTOR=vector_of(incoming),
+        OUT_VECTOR=vector_of(channels),
         SPLIT=tiles.splits > 1,
-        ADD=added is not None, ADD_SOMEWHERE=added_where is not None, RECTIFIED_NORM=norm is not None,
-        maxnreg=REGISTERS, **tiles.options(),
-    )  # fmt: skip
-    if norm:
-        finish_sums(partials, norm.shift_gradient, norm.scale_gradient)
+        ADD=added is not None,
+        MASK=masked_by is not None,
+        NORM=norm is not None,
+        RECTIFIED_BY_NORM=rectified_by_norm,
+        maxnreg=REGISTERS,
+        **tiles.options(),
+    )
     return out
 
 

@@ -9,6 +9,8 @@ from fedfeast.engines.graphs.kernels.geometry import geometry_of
 from fedfeast.engines.graphs.kernels.launching import divide, launch, magic_of
 from fedfeast.engines.graphs.tiles import Cut, vector_of
 
+REGISTERS = 128  # that a thread may use: the last store alone would take more, and leave room for fewer programs
+
 
 @triton.jit(
     do_not_specialize=[
@@ -85,9 +87,24 @@ def weight_gradient(features: Tensor, gradient: Tensor, stride: int, kernel: int
         triton.cdiv(kernel * kernel * shifted_channels, tiles.columns),
     )
     launch(
-        _weight_gradient, grid, plain, shifted, geometry.origin, geometry.inside, out,
-        num_pixels, triton.cdiv(num_pixels, cut.parts), shifted.shape[3],
-        plain_channels, shifted_channels, magic_of(shifted_channels),
-        PRECISION=precision_of(features), KERNEL=kernel, SHIFTS_INPUT=cut.shifts_input,
-        PLAIN_VECTOR=vector_of(plain_channels), SHIFTED_VECTOR=vector_of(shifted_channels), **tiles.options(),
-    )  # fmt: skip
+        _weight_gradient,
+        grid,
+        plain=plain,
+        shifted=shifted,
+        origins=geometry.origin,
+        insides=geometry.inside,
+        out=out,
+        num_pixels=num_pixels,
+        pixels_a_part=triton.cdiv(num_pixels, cut.parts),
+        shifted_width=shifted.shape[3],
+        plain_channels=plain_channels,
+        shifted_channels=shifted_channels,
+        channels_magic=magic_of(shifted_channels),
+        PRECISION=precision_of(features),
+        KERNEL=kernel,
+        SHIFTS_INPUT=cut.shifts_input,
+        PLAIN_VECTOR=vector_of(plain_channels),
+        SHIFTED_VECTOR=vector_of(shifted_channels),
+        maxnreg=REGISTERS,
+        **tiles.options(),
+    )
