@@ -28,7 +28,7 @@ from fedfeast.version import VERSION
 from fedfeast.whole_files import write_bytes, write_json, write_text
 
 # Settings that a run may go on with others of: where its data lie; of a fleet, for whom it waits and what it refuses.
-MAY_CHANGE = {"data.folder"}
+MAY_CHANGE = {"data.folder", "engine.memory_gib"}
 MAY_CHANGE_ON_A_FLEET = {
     "fleet.deadline_seconds",
     "fleet.least_answers",

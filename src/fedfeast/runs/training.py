@@ -106,10 +106,15 @@ def train_rounds(
             if last or state.finished_rounds % recipe.checkpoint.every_rounds == 0:
                 save()
                 saved_rounds = state.finished_rounds
-    except (KeyboardInterrupt, LostRank):
+    except (KeyboardInterrupt, LostRank, torch.OutOfMemoryError) as stop:
         if state.finished_rounds > saved_rounds:
             with uninterrupted():
                 save()
+        if isinstance(stop, torch.OutOfMemoryError):
+            raise InvalidInput(
+                f"the device's memory gave out in round {state.finished_rounds + 1}: lower training.batch_size = "
+                f"{recipe.training.batch_size}, raise engine.memory_gib where it is set, or free the device."
+            ) from stop
         raise
     return state, trainer.federation
 

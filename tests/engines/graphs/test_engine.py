@@ -11,6 +11,7 @@ from tiny import SPACE, TINY, TORN_SPACE
 
 from fedfeast.data import Augmentation, Examples, Mixing, Normalisation, Preparation, ShardedExamples
 from fedfeast.engines import EagerEngine, GraphEngine, Precision
+from fedfeast.engines.graphs.memory import Arrangement
 from fedfeast.engines.graphs.slots import Slot
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Assignment, Client, LocalSgd, RoundOrder, RoundResult
@@ -95,7 +96,7 @@ def test_clients_that_find_no_room_wait_their_turn(
     built = federation("full")
     planned, flat = cohort(built, 3), built.initial_weights()
     eager, graphs = engines(built)
-    monkeypatch.setattr("fedfeast.engines.graphs.engine.slots_that_fit", lambda *_: 1)
+    monkeypatch.setattr("fedfeast.engines.graphs.engine.arrangement_that_fits", lambda *_: Arrangement(1, 3))
     with caplog.at_level(logging.WARNING, "fedfeast"):
         results = [graphs.run_round(RoundOrder(flat, planned, round_index, RATE)) for round_index in (0, 0)]
     expected = eager.run_round(RoundOrder(flat, planned, 0, RATE))
@@ -206,5 +207,6 @@ def test_too_little_memory_for_one_client_is_said_in_a_sentence(monkeypatch: pyt
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(Slot, "step", failing)
-    with pytest.raises(InvalidInput, match=r"too small for one client with training.batch_size = 32: lower it"):
+    sentence = r"too small for one client with training.batch_size = 32: lower it, let it take about 0\.8 GiB"
+    with pytest.raises(InvalidInput, match=sentence):
         graphs.run_round(RoundOrder(built.initial_weights(), cohort(built, 4), 0, RATE))

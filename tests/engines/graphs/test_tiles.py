@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfeast.engines.graphs.slots import COUNTERS
+from fedfeast.engines.graphs.programs import COUNTERS
 from fedfeast.engines.graphs.tiles import (
     Tiles,
     ceil_div,

@@ -36,6 +36,15 @@ class Blueprint:
     plan: GradientPlan
     tables: tuple[Table, ...]
 
+    def weights(self, low: Tensor, full: Tensor) -> dict[str, Tensor]:
+        """Return every tensor as a view: convolutions of the rounded vector, all others of the whole one."""
+        shapes = self.layout.shapes
+        rounded = {name: shape for name, shape in shapes.items() if len(shape) == 4}
+        others = {name: shape for name, shape in shapes.items() if len(shape) != 4}
+        behind = {name: self.layout.offsets[name] - self.num_rounded for name in others}
+        views = self.layout.views(low, rounded) | Layout(behind, others, self.layout.size).views(full)
+        return {name: views[name] for name in shapes}
+
 
 def chunk_of(source: Layout, all_shapes: Iterable[Shapes]) -> int:
     """Return the largest chunk that no slice tears: CHUNK, or single positions."""
@@ -47,14 +56,18 @@ def chunk_of(source: Layout, all_shapes: Iterable[Shapes]) -> int:
     return CHUNK if whole else 1
 
 
+def compact_layout(shapes: Shapes) -> tuple[Layout, int]:
+    """Return the layout of a compact vector, and how many of its positions hold convolutions: they come first."""
+    convolutions = {name: shape for name, shape in shapes.items() if len(shape) == 4}
+    return Layout.of(convolutions | dict(shapes), CHUNK), _padded(Layout.of(convolutions, CHUNK).size, CHUNK)
+
+
 def make_blueprint(
     network: Network, architecture: Hashable, plan: GradientPlan, chunk: int, device: torch.device
 ) -> Blueprint:
     """Draw up the blueprint of an architecture."""
     shapes = network.shapes(architecture)
-    convolutions = {name: shape for name, shape in shapes.items() if len(shape) == 4}
-    num_rounded = _padded(Layout.of(convolutions, CHUNK).size, CHUNK)
-    layout = Layout.of(convolutions | shapes, CHUNK)
+    layout, num_rounded = compact_layout(shapes)
     positions = torch.arange(network.layout.size, dtype=torch.int32, device=device)
     routed = network.layout.views(positions, shapes)
     index = torch.full((_padded(layout.size, CHUNK),), -1, dtype=torch.int32, device=device)

@@ -15,7 +15,7 @@ from fedfeast.data.round_batches import BatchRecord, make_round
 from fedfeast.engines.eager import EagerEngine
 from fedfeast.engines.graphs.captures import CannotCapture
 from fedfeast.engines.graphs.context import GraphContext, Precision, can_fuse
-from fedfeast.engines.graphs.memory import slots_that_fit
+from fedfeast.engines.graphs.memory import GIB, Arrangement, arrangement_that_fits, estimate_footprint
 from fedfeast.engines.graphs.slots import Slot
 from fedfeast.engines.graphs.streams import Mark, current_stream, most_urgent
 from fedfeast.errors import InvalidInput
@@ -65,7 +65,7 @@ class GraphEngine(Engine):
         self.context = GraphContext(method, sgd, precision, device, shape, can_fuse(precision, device))
         torch.backends.cudnn.deterministic = True  # plain layers give the same bits twice, as the fused ones do
         self._slots: list[Slot] = []
-        self._room: int | None = None  # for slots, measured with the first one
+        self._arrangement: Arrangement | None = None  # measured with the first slot
         self._eager: EagerEngine | None = None  # runs the rounds of what cannot be captured
 
     def collect(self, order: RoundOrder) -> Collected:
@@ -112,14 +112,16 @@ class GraphEngine(Engine):
             try:
                 return self._train(rounds, order)
             except torch.OutOfMemoryError:
-                self._room = len(self._slots) // 2
-            if not self._room:
+                tried = Arrangement(len(self._slots), max((len(slot.lanes) for slot in self._slots), default=0))
+            self._free_slots()
+            fewer = tried.halved()
+            if fewer is None:
                 raise InvalidInput(
                     f"the device's memory is too small for one client with training.batch_size = "
-                    f"{self._preparation.batch_size}: lower it, or set engine.name=eager."
+                    f"{self._preparation.batch_size}: lower it, let it take about {self._least_gib(rounds):.1f} GiB "
+                    "(engine.memory_gib, where it is set), or set engine.name=eager."
                 )
-            self._free_slots()
-            self._say_room(len(rounds))
+            self._take_arrangement(fewer, len(rounds), fewer.lanes + 1)
 
     def _train(self, rounds: Sequence[ClientRound], order: RoundOrder) -> Aggregator:
         """Queue the steps of all clients, one of each at a time; a slot that is done takes the next client."""
@@ -188,14 +190,31 @@ class GraphEngine(Engine):
         if not self._slots:
             self._compile_ahead()
             self._slots.append(self._new_slot())
-            if self._room is None:
-                most_passes = max(len(passes) for one in rounds for passes in one.passes)
-                self._room = slots_that_fit(self.context, self._slots[0], most_passes)
-                if self._room < wanted:
-                    self._say_room(wanted)
-        while len(self._slots) < min(wanted, self._room or 1):
+            if self._arrangement is None:
+                steps = [passes for one in rounds for passes in one.passes]
+                fitting = arrangement_that_fits(self.context, self._slots[0], steps, wanted)
+                self._take_arrangement(fitting, wanted, max(map(len, steps)))
+        assert self._arrangement is not None
+        while len(self._slots) < min(wanted, self._arrangement.slots):
             self._slots.append(self._new_slot())
         return self._slots[:wanted]
+
+    def _take_arrangement(self, arrangement: Arrangement, wanted: int, passes: int) -> None:
+        """Take so many slots and lanes from here on; say so where clients have to wait."""
+        self._arrangement, self.context.most_lanes = arrangement, arrangement.lanes
+        self.context.is_short_of_memory = arrangement.slots < wanted or arrangement.lanes < passes
+        if arrangement.slots < wanted:
+            message = "the device's memory has room for %d of %d clients at once: the others wait their turn"
+            logging.getLogger("fedfeast").warning(message, arrangement.slots, wanted)
+
+    def _least_gib(self, rounds: Sequence[ClientRound]) -> float:
+        """Return about how much device memory one client at a time needs."""
+        pool, record = self._examples.pool, self._record
+        steps = [passes for one in rounds for passes in one.passes]
+        blank = torch.zeros(2, *record.input_shape[1:], dtype=torch.int64 if record.takes_tokens else torch.float32)
+        held = pool.inputs.nbytes + pool.labels.nbytes
+        footprint = estimate_footprint(self.context, steps, blank, record.num_bytes, held)
+        return footprint.least() / GIB
 
     def _free_slots(self) -> None:
         """Let go of all slots when what was queued on them is done."""
@@ -220,10 +239,6 @@ class GraphEngine(Engine):
     def _new_slot(self) -> Slot:
         """Return a slot; the first ones, which take the longest clients, go first on the device."""
         return Slot(self.context, self._record, min(0, most_urgent(self._device) + len(self._slots)))
-
-    def _say_room(self, wanted: int) -> None:
-        message = "the device's memory has room for %d of %d clients at once: the others wait their turn"
-        logging.getLogger("fedfeast").warning(message, self._room, wanted)
 
     def _take_loss_totals(self) -> dict[str, float]:
         """Return each role's losses of the round, summed, and start again from zero."""

@@ -53,12 +53,11 @@ def test_gathering(chunk: int, low_type: torch.dtype) -> None:
     rooms = []
     for vectors, entries_of in ((TritonVectors(chunk), chunk), (PlainVectors(), 1)):
         low = torch.zeros(size, dtype=low_type, device=DEVICE)
-        full = low if low_type == torch.float32 else torch.zeros(size, device=DEVICE)
+        full = torch.zeros(size, device=DEVICE)
         vectors.gather(source, blueprint(chunk, entries_of), low, full)
         rooms.append((low, full))
-    layout = blueprint(chunk, 1).layout
-    for name, shape in layout.shapes.items():
-        got, expected = (layout.views(low if len(shape) == 4 else full)[name] for low, full in rooms)
+    for name, shape in blueprint(chunk, 1).layout.shapes.items():
+        got, expected = (blueprint(chunk, 1).weights(low, full)[name] for low, full in rooms)
         assert torch.equal(expected, network(chunk).layout.views(source, {name: shape})[name].to(expected.dtype))
         # Triton's interpreter rounds bfloat16 towards zero.
         interpreted = DEVICE.type == "cpu" and got.dtype == torch.bfloat16

@@ -30,7 +30,7 @@ def _gather(source, index, low, full, num_chunks, num_rounded, CHUNK: tl.constex
     place = (chunk * CHUNK)[:, None] + tl.arange(0, CHUNK)[None, :]
     is_rounded = (chunk * CHUNK < num_rounded)[:, None]
     tl.store(low + place, values.to(low.dtype.element_ty), mask=is_routed & is_rounded)
-    tl.store(full + place, values, mask=is_routed & ~is_rounded)
+    tl.store(full + place - num_rounded, values, mask=is_routed & ~is_rounded)
 
 
 @triton.jit
