@@ -141,8 +141,12 @@ class RunFolder:
         with (self.path / "metrics.jsonl").open("a") as file:
             file.write(json.dumps(row) + "\n")
             file.flush()
-            os.fsync(file.fileno())  # a checkpoint must never outlive the rows it counts
             return file.tell()
+
+    def sync_metrics(self) -> None:
+        """Wait until the rows of metrics.jsonl are on the disk: not after every round, which would wait too."""
+        with (self.path / "metrics.jsonl").open("a") as file:
+            os.fsync(file.fileno())
 
     def cut_metrics(self, size: int) -> None:
         """Cut metrics.jsonl back to the rounds of a checkpoint."""

@@ -135,6 +135,24 @@ def test_the_same_round_gives_the_same_bits() -> None:
     assert one.losses == other.losses
 
 
+def test_knowing_who_comes_next_changes_nothing() -> None:
+    built = federation("full")
+    planned, other = cohort(built, 4), cohort(built, 3)
+    orders = [planned, other, planned, planned]
+    results = []
+    for knows in (False, True):
+        engine, weights, losses = engines(built)[1], built.initial_weights(), list[Mapping[str, float]]()
+        for round_index, assignments in enumerate(orders):
+            to_come = orders[round_index + 1] if round_index + 1 < len(orders) else []
+            ahead = [one.client for one in to_come] if knows else []
+            result = engine.run_round(RoundOrder(weights, assignments, round_index, RATE, ahead=ahead))
+            weights = result.flat
+            losses.append(result.losses)
+        results.append((weights, losses))
+    assert torch.equal(results[0][0], results[1][0])
+    assert results[0][1] == results[1][1]
+
+
 def tiny_parts(divisor: int, sizes: tuple[int, int]) -> tuple[Feast, ShardedExamples, Preparation, LocalSgd, int]:
     """A federation of three small variants and two clients, for kernels that an interpreter runs."""
     whole = replace(SPACE, stem_channels=8, stage_channels=(8, 16))
