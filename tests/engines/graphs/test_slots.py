@@ -154,16 +154,28 @@ def test_a_lane_keeps_rounded_weights_apart(activations: torch.dtype) -> None:
     assert lane.memory.low.data_ptr() != lane.memory.full.data_ptr()
 
 
+def test_a_forward_pass_loads_the_weights_it_computes_with() -> None:
+    slot, shared, _ = make_slot()
+    network, memory = slot.lanes_for(1)[0].network(shared.largest), slot.lanes[0].memory
+    layout, shapes = shared.method.network.layout, shared.method.network.shapes(shared.largest)
+    for seed in range(2):
+        slot.weights.copy_(torch.from_numpy(named_generator(seed).normal(size=slot.weights.numel())))
+        network.forward()
+        held = shared.blueprint(shared.largest).weights(memory.low, memory.full)
+        for name, expected in layout.views(slot.weights, shapes).items():
+            assert torch.equal(held[name], expected), name
+
+
 def test_what_a_pass_leaves_reaches_the_next_one() -> None:
     slot, _, _ = make_slot()
     built, one = federation(), assignment(0)
     slot.load(built.initial_weights(), one)
     teacher, student = built.method.passes(one, 0, named_generator(0))[:2]
     first, second = slot.lanes_for(2)
-    left = first.run(teacher, slot.weights, Carried(None, None))
+    left = first.run(teacher, Carried(None, None))
     assert left.value is not None
     torch.testing.assert_close(left.value.sum(1), torch.ones(16, dtype=torch.float64))
-    second.run(student, slot.weights, left)
+    second.run(student, left)
     ((role, program),) = second.loss_programs()
     assert role == "student"
     assert program.carried_in is not None

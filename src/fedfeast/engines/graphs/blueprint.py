@@ -1,28 +1,19 @@
 """What every lane needs to know of an architecture: where its weights come from and its gradients go."""
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from math import prod
 
 import torch
 from torch import Tensor
 
-from fedfeast.engines.graphs.gradient_plan import GradientPlan, Place
+from fedfeast.engines.graphs.gradient_plan import GradientPlan
 from fedfeast.networks import Layout, Network
 from fedfeast.networks.layout import Shapes, stored_axes
 from fedfeast.routing import SliceMap
 
 CHUNK = 8  # neighbouring positions that kernels move together, where channels come in multiples of it
 PARTS_TO_SIZE = {1: 1024, 8: 512, 32: 128}  # partial gradients added at once -> positions of a program
-
-
-@dataclass(frozen=True, eq=False)
-class Table:
-    """Rows (start in the compact vector, count, start of the partials, parts, size of a part), one a program."""
-
-    rows: Tensor  # (programs, 5) int32
-    size: int  # positions of a program, at most
-    parts_at_once: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +25,8 @@ class Blueprint:
     num_rounded: int  # positions of the compact vector that hold convolutions
     index: Tensor  # int32: for each chunk of the compact vector one of the full vector, -1 for a pad
     plan: GradientPlan
-    tables: tuple[Table, ...]
+    # (programs, 5) int32: start in the compact vector, count, start of the partials, parts, size of a part
+    table: Tensor
 
     def weights(self, low: Tensor, full: Tensor) -> dict[str, Tensor]:
         """Return every tensor as a view: convolutions of the rounded vector, all others of the whole one."""
@@ -75,7 +67,7 @@ def make_blueprint(
         local.copy_(routed[name])
     first = index.view(-1, chunk)[:, 0]
     index = torch.where(first >= 0, first // chunk, -1).contiguous()
-    return Blueprint(architecture, layout, num_rounded, index, plan, _tables(layout, plan, device))
+    return Blueprint(architecture, layout, num_rounded, index, plan, _table(layout, plan).to(device))
 
 
 def active_positions(network: Network, architectures: Iterable[Hashable], chunk: int, device: torch.device) -> Tensor:
@@ -114,20 +106,16 @@ def _padded(size: int, chunk: int) -> int:
     return -(-size // chunk) * chunk
 
 
-def _tables(layout: Layout, plan: GradientPlan, device: torch.device) -> tuple[Table, ...]:
-    groups: dict[int, dict[str, Place]] = {at_once: {} for at_once in PARTS_TO_SIZE}
-    for name, place in plan.places.items():
-        groups[next((most for most in PARTS_TO_SIZE if place.parts <= most), max(PARTS_TO_SIZE))][name] = place
-    return tuple(
-        Table(_rows(layout, places, PARTS_TO_SIZE[at_once]).to(device), PARTS_TO_SIZE[at_once], at_once)
-        for at_once, places in groups.items()
-        if places
-    )
+def parts_at_once(parts: int) -> int:
+    """Return how many of a tensor's partial gradients a program adds up at once."""
+    return next((most for most in PARTS_TO_SIZE if parts <= most), max(PARTS_TO_SIZE))
 
 
-def _rows(layout: Layout, places: Mapping[str, Place], size: int) -> Tensor:
+def _table(layout: Layout, plan: GradientPlan) -> Tensor:
     rows = []
-    for name, place in places.items():
+    # Those with many parts first: they take the longest.
+    for name, place in sorted(plan.places.items(), key=lambda item: -item[1].parts):
+        size = PARTS_TO_SIZE[parts_at_once(place.parts)]
         for offset in range(0, place.size, size):
             count = min(size, place.size - offset)
             rows.append((layout.offsets[name] + offset, count, place.start + offset, place.parts, place.size))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedfeast.data import Batch
 from fedfeast.data.round_batches import BatchRecord
-from fedfeast.engines.graphs.blueprint import CHUNK
+from fedfeast.engines.graphs.blueprint import CHUNK, Blueprint
 from fedfeast.engines.graphs.captures import capturing
 from fedfeast.engines.graphs.context import GraphContext, Shapes
 from fedfeast.engines.graphs.programs import Exchange, LossProgram, Memory, NetworkProgram
@@ -17,6 +17,8 @@ from fedfeast.engines.graphs.streams import Mark, Pool, Stream, current_stream, 
 from fedfeast.federation import Assignment, Constants, Pass
 from fedfeast.networks import Layout
 from fedfeast.routing import LeadingSlices, SliceMap
+
+Load = Callable[[], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,25 +38,29 @@ class ReadyNetwork:
     program: NetworkProgram  # which holds on to what the passes read
 
     @classmethod
-    def captured(cls, program: NetworkProgram, exchange: Exchange, stream: Stream, pool: Pool) -> "ReadyNetwork":
-        """Capture both passes, to be replayed."""
+    def captured(
+        cls, program: NetworkProgram, load: Load, exchange: Exchange, stream: Stream, pool: Pool
+    ) -> "ReadyNetwork":
+        """Capture both passes, to be replayed; the forward pass begins with loading its weights."""
         return cls(
-            stream.capture(lambda: _ignore(program.forward(exchange)), pool),
+            stream.capture(lambda: _run_forward(program, load, exchange), pool),
             stream.capture(lambda: program.backward(exchange), pool),
             program,
         )
 
     @classmethod
-    def uncaptured(cls, program: NetworkProgram, exchange: Exchange) -> "ReadyNetwork":
+    def uncaptured(cls, program: NetworkProgram, load: Load, exchange: Exchange) -> "ReadyNetwork":
         """Launch both passes' kernels anew each time: for an architecture that will hardly come again."""
-        return cls(lambda: program.forward(exchange), lambda: program.backward(exchange), program)
+        return cls(lambda: _run_forward(program, load, exchange), lambda: program.backward(exchange), program)
 
 
 class Lane:
     """Runs one pass at a time from memory that stays in place."""
 
-    def __init__(self, context: GraphContext, batch: Batch, constants: Constants, priority: int) -> None:
-        self._context, self._batch, self._constants = context, batch, constants
+    def __init__(
+        self, context: GraphContext, weights: Tensor, batch: Batch, constants: Constants, priority: int
+    ) -> None:
+        self._context, self._weights, self._batch, self._constants = context, weights, batch, constants
         device = context.device
         self.memory = Memory.of(context)
         self.stream = new_stream(device, priority)
@@ -78,14 +84,15 @@ class Lane:
                 program = NetworkProgram(context, blueprint, self._batch, self.memory)
             if context.is_own:
                 self.stream.finish()  # other lanes will read the same tensors that do not learn, without asking
-            exchange = self._exchange(self._shapes_of(architecture, program))
+            load = self._load(blueprint)
+            exchange = self._exchange(self._shapes_of(architecture, program, load))
             if architecture not in context.architectures:
-                self._passing = (architecture, ReadyNetwork.uncaptured(program, exchange))
+                self._passing = (architecture, ReadyNetwork.uncaptured(program, load, exchange))
                 return self._passing[1]
             if context.is_short_of_memory:
                 release_unused()
             with capturing(f"the network {architecture}"):
-                network = ReadyNetwork.captured(program, exchange, self.stream, self._network_pool)
+                network = ReadyNetwork.captured(program, load, exchange, self.stream, self._network_pool)
             self._networks[architecture] = network
             context.num_graphs += 2
             context.setup_seconds += time.perf_counter() - started
@@ -115,16 +122,14 @@ class Lane:
         """Return every loss captured so far, with its role."""
         return [(role, program) for (role, _, _), program in self._losses.items()]
 
-    def run(self, one_pass: Pass, weights: Tensor, carried: Carried) -> Carried:
-        """Queue a pass over a client's weights; return what it will leave to the next one.
+    def run(self, one_pass: Pass, carried: Carried) -> Carried:
+        """Queue a pass over the client's weights; return what it will leave to the next one.
 
         Only the loss waits for the pass before, so forward passes of one step run side by side.
         """
-        vectors, blueprint = self._context.vectors, self._context.blueprint(one_pass.architecture)
         network = self.network(one_pass.architecture)
         loss = self.loss(one_pass.role, one_pass.architecture, carried.value)
         with self.stream.entered():
-            vectors.gather(weights, blueprint, self.memory.low, self.memory.full)
             network.forward()
             if carried.value is not None:
                 assert loss.carried_in is not None
@@ -135,7 +140,12 @@ class Lane:
             network.backward()
         return left
 
-    def _shapes_of(self, architecture: Hashable, program: NetworkProgram) -> Shapes:
+    def _load(self, blueprint: Blueprint) -> Load:
+        """Return what copies an architecture's weights in, from where the client's lie to where its passes read."""
+        memory, gather = self.memory, self._context.vectors.gather
+        return lambda: gather(self._weights, blueprint, memory.low, memory.full)
+
+    def _shapes_of(self, architecture: Hashable, program: NetworkProgram, load: Load) -> Shapes:
         """Return the shapes of an architecture's outputs; run it once if nobody did.
 
         What kernels and libraries do at their first call cannot be captured.
@@ -143,6 +153,7 @@ class Lane:
         known = self._context.output_shapes
         if architecture not in known:
             with self.stream.entered():
+                load()
                 shapes = program.forward(None)
                 program.backward(self._exchange(shapes))
             if architecture in self._context.architectures and not self._context.fused_layers:
@@ -224,7 +235,7 @@ class Slot:
                 self._add_gradients(lane, at_work.pop(lane))
                 ready = self.stream.mark()
             lane.stream.wait_for(ready)
-            carried = lane.run(one_pass, self._effective, carried)
+            carried = lane.run(one_pass, carried)
             at_work[lane] = one_pass
         for lane, one_pass in at_work.items():
             self._add_gradients(lane, one_pass)
@@ -244,7 +255,7 @@ class Slot:
         """Return a lane for each of a number of passes; some share one where memory is short."""
         num_lanes = min(num_passes, self._context.most_lanes)
         while len(self.lanes) < num_lanes:
-            self.lanes.append(Lane(self._context, self._batch, self._constants, self._priority))
+            self.lanes.append(Lane(self._context, self._effective, self._batch, self._constants, self._priority))
         return [self.lanes[lane_of(position, num_lanes)] for position in range(num_passes)]
 
     def _add_gradients(self, lane: Lane, one_pass: Pass) -> None:
@@ -283,5 +294,7 @@ def _leading(layout: Layout, slice_map: SliceMap) -> SliceMap:
     return LeadingSlices(layout, slice_map.layout)
 
 
-def _ignore(value: object) -> None:
-    """Let go of a value, and with it of the memory it holds."""
+def _run_forward(program: NetworkProgram, load: Load, exchange: Exchange) -> None:
+    """Load an architecture's weights, then pass forward."""
+    load()
+    program.forward(exchange)

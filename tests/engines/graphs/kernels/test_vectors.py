@@ -6,7 +6,14 @@ import pytest
 import torch
 from tiny import SPACE, TORN_SPACE
 
-from fedfeast.engines.graphs.blueprint import Blueprint, active_positions, chunk_of, make_blueprint
+from fedfeast.engines.graphs.blueprint import (
+    PARTS_TO_SIZE,
+    Blueprint,
+    active_positions,
+    chunk_of,
+    make_blueprint,
+    parts_at_once,
+)
 from fedfeast.engines.graphs.gradient_plan import plan_gradients
 from fedfeast.engines.graphs.kernels.vectors import TritonVectors
 from fedfeast.engines.graphs.plain_vectors import PlainVectors
@@ -66,12 +73,13 @@ def test_gathering(chunk: int, low_type: torch.dtype) -> None:
 
 @chunks
 def test_adding_gradients(chunk: int) -> None:
-    parts = blueprint(chunk, 1).plan
-    assert {place.parts > 1 for place in parts.places.values()} == {True, False}
-    partials, before = drawn("partials", parts.size), drawn("gradient", padded(chunk))
+    plan = plan_gradients(network(chunk), PARTIAL, (16, 1, 8, 8))
+    assert {parts_at_once(place.parts) for place in plan.places.values()} == set(PARTS_TO_SIZE)
+    partials, before = drawn("partials", plan.size), drawn("gradient", padded(chunk))
     got, expected = before.clone(), before.clone()
-    TritonVectors(chunk).add_gradients(got, partials, blueprint(chunk, chunk))
-    PlainVectors().add_gradients(expected, partials, blueprint(chunk, 1))
+    chunked, single = (make_blueprint(network(chunk), PARTIAL, plan, entries_of, DEVICE) for entries_of in (chunk, 1))
+    TritonVectors(chunk).add_gradients(got, partials, chunked)
+    PlainVectors().add_gradients(expected, partials, single)
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
     routed = torch.zeros_like(got, dtype=torch.bool)
     routed[LeadingSlices.of(network(chunk).layout, network(chunk).shapes(PARTIAL)).index().long()] = True
