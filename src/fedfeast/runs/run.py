@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fedfeast.data.tasks import Metric
-from fedfeast.engines.devices import choose_engine, require_device
+from fedfeast.engines.devices import choose_engine, require_device, require_memory
 from fedfeast.engines.ranks import LostRank, join_ranks
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import ClientsValidation, ClientWins, Curve, Measured, count_client_wins, measure_sets
@@ -66,6 +66,7 @@ class Run:
         threads = loaded.engine.threads or max(1, usable_cores() // ranks.local_size)
         folder = Path(out) if out is not None else Path("runs") / loaded.name
         device = require_device(loaded.engine.device)
+        require_memory(device, loaded.engine.memory_gib)
         if build_privacy(loaded) is not None:
             require_accountant()  # before training, not after it
         is_own = loaded.network.builder is not None

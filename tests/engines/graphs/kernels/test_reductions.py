@@ -6,7 +6,7 @@ import triton.language as tl
 
 from fedfeast.engines.graphs.kernels.launching import launch
 from fedfeast.engines.graphs.kernels.reductions import GROUP, TILE_COUNTERS, room_for_sums, sum_over_programs
-from fedfeast.engines.graphs.slots import COUNTERS
+from fedfeast.engines.graphs.programs import COUNTERS
 from fedfeast.engines.graphs.tiles import PROGRAMS
 from fedfeast.randomness import named_generator
 

@@ -1,0 +1,60 @@
+from typing import Any
+
+import pytest
+
+from fedfeast.engines.devices import MEMORY_VARIABLE
+from fedfeast.errors import InvalidInput
+from fedfeast.planning.device_memory import plan_memory
+from fedfeast.planning.outline import outline
+from fedfeast.presentation.plan_tables import _memory_lines
+from fedfeast.recipes import load_recipe
+
+PAPER_GIB = 34.9  # measured for 10 clients of cifar100-paper with three lanes each: benchmarks/results
+
+
+def planned(recipe: str = "cifar100-paper", **settings: Any) -> dict[str, Any]:
+    given = {key.replace("__", "."): value for key, value in settings.items()}
+    memory = plan_memory(outline(load_recipe(recipe, given)), 45_000)
+    assert memory is not None
+    return memory
+
+
+def test_the_papers_round_takes_what_was_measured() -> None:
+    memory = planned()
+    assert memory["clients_at_once"] == 10
+    assert memory["gib"] == pytest.approx(PAPER_GIB, rel=0.1)
+    assert 3 < memory["least_gib"] < 6
+
+
+def test_smaller_cards_take_fewer_clients_at_once() -> None:
+    memory = planned()
+    assert [card["gib"] for card in memory["cards"]] == [12, 16, 24]
+    at_once = [card["clients"] * card["passes_at_once"] for card in memory["cards"]]
+    assert 0 < at_once[0] < at_once[1] < at_once[2] < 30
+    assert memory["present"] is None or memory["present"]["clients"] >= 1
+
+
+def test_a_limit_says_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert planned(engine__memory_gib=8)["present"]["clients"] >= 2
+    monkeypatch.setenv(MEMORY_VARIABLE, "2.5")
+    memory = planned(engine__memory_gib=8)
+    assert memory["present"] == {"gib": 2.5, "clients": 0, "passes_at_once": 0}
+    assert _memory_lines(memory)["clients (passes of each) at once within 2.5 GiB"].startswith("none: one takes 4.")
+
+
+def test_half_the_batch_takes_less_and_more_precision_takes_more() -> None:
+    whole, half, double = planned(), planned(training__batch_size=32), planned(engine__precision="float64")
+    assert half["gib"] < 0.9 * whole["gib"]
+    assert double["gib"] > 2 * whole["gib"]
+
+
+def test_networks_without_kernels_are_estimated_too() -> None:
+    memory = planned(method__name="heterofl")
+    assert 1 < memory["least_gib"] < 3
+    assert all(card["clients"] == 10 for card in memory["cards"]), "one pass a step through a small network"
+
+
+def test_the_eager_engine_is_not_estimated_but_limits_are_checked() -> None:
+    assert plan_memory(outline(load_recipe("digits", {"engine.name": "eager"})), 1000) is None
+    with pytest.raises(InvalidInput, match=r"engine.memory_gib = -3"):
+        load_recipe("digits", {"engine.memory_gib": -3})
