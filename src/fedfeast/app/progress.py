@@ -161,7 +161,7 @@ class SideBySideProgress(_Display):
         self._bar("all runs", done, total, "")
         lines = [f"{one.label}  round {one.finished_rounds}/{one.total_rounds}{self._detail(one)}" for one in working]
         left = self._left(done, total)
-        self._plain_line("\n".join([*lines, f"all runs  round {done}/{total}{left}"]))
+        self._plain_line(escape("\n".join([*lines, f"all runs  round {done}/{total}{left}"])))
 
     def on_start(self, finished_rounds: int, total_rounds: int, damaged: Sequence[str]) -> None:
         """Show nothing: it is of a run in this process."""
