@@ -221,3 +221,18 @@ def test_what_cannot_run_side_by_side_is_refused_before_anything_starts(
     with pytest.raises(InvalidInput, match=sentence):
         train_study(plan_study(SMALL, tmp_path / "small", OPTIONS), None, at_once, mps)
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.gpu
+def test_runs_that_share_a_gpu_are_those_in_sequence_bit_for_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = replace(OPTIONS, settings={**SETTINGS, "engine.device": "cuda"})
+    sequence, log = run(tmp_path / "sequence" / "small", options), Log()
+    plan = plan_study(SMALL, tmp_path / "at-once" / "small", options)
+    train_study(plan, log, at_once=2)
+    assert log.shared[0].startswith("2 runs side by side on the GPU, ")
+    assert weights(conclude_study(plan)) == weights(sequence)
+    monkeypatch.setenv("FEDFEAST_DEVICE_MEMORY_GIB", "0.7")
+    with pytest.raises(InvalidInput, match=r"--at-once 2 is more than fits: .* GiB may be used on the GPU"):
+        train_study(plan_study(SMALL, tmp_path / "less" / "small", options), None, at_once=2)
