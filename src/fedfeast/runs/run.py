@@ -68,10 +68,14 @@ class Run:
         recipe: str | Path | Recipe,
         out: str | Path | None = None,
         settings: Mapping[str, Any] | Sequence[str] = (),
+        at_once: int = 1,
     ) -> "Run":
-        """Start a run in a folder (runs/NAME by default), or reopen the same run there."""
+        """Start a run in a folder (runs/NAME by default), or reopen the same run there.
+
+        A new one takes its part of the cores where several are at work at once.
+        """
         ranks, loaded = join_ranks(), resolve_recipe(recipe, settings)
-        threads = loaded.engine.threads or max(1, usable_cores() // ranks.local_size)
+        threads = loaded.engine.threads or max(1, usable_cores() // (ranks.local_size * at_once))
         folder = Path(out) if out is not None else Path("runs") / loaded.name
         device = require_device(loaded.engine.device)
         require_memory(device, loaded.engine.memory_gib)
