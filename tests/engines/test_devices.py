@@ -2,7 +2,6 @@ import pytest
 import torch
 
 from fedfeast.engines.devices import (
-    GIB,
     MEMORY_VARIABLE,
     choose_device,
     choose_engine,
@@ -11,6 +10,7 @@ from fedfeast.engines.devices import (
     require_memory,
 )
 from fedfeast.errors import InvalidInput
+from fedfeast.units import GIB
 
 CUDA, CPU = torch.device("cuda"), torch.device("cpu")
 

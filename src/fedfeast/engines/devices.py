@@ -7,9 +7,9 @@ import torch
 
 from fedfeast.engines.graphs.context import has_fused_kernels
 from fedfeast.errors import InvalidInput
+from fedfeast.units import GIB
 
 MEMORY_VARIABLE = "FEDFEAST_DEVICE_MEMORY_GIB"  # what beside other processes is left for this one
-GIB = 2**30
 
 
 def choose_device(wanted: str) -> torch.device:

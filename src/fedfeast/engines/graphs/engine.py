@@ -15,7 +15,7 @@ from fedfeast.data.round_batches import BatchRecord
 from fedfeast.engines.eager import EagerEngine
 from fedfeast.engines.graphs.captures import CannotCapture
 from fedfeast.engines.graphs.context import GraphContext, Precision, can_fuse
-from fedfeast.engines.graphs.memory import GIB, Arrangement, arrangement_that_fits, estimate_footprint
+from fedfeast.engines.graphs.memory import Arrangement, arrangement_that_fits, estimate_footprint
 from fedfeast.engines.graphs.mini_batches import BatchesAhead, BatchSource, DrawnBatches, RoundBatches
 from fedfeast.engines.graphs.slots import Slot
 from fedfeast.engines.graphs.streams import Mark, current_stream, most_urgent
@@ -31,6 +31,7 @@ from fedfeast.federation import (
     Pass,
     RoundOrder,
 )
+from fedfeast.units import GIB
 
 MOST_SLOTS = 12  # a slot and its lanes take four streams, and PyTorch hands out 32 of a priority before it repeats
 

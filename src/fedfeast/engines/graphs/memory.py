@@ -16,13 +16,14 @@ from fedfeast.networks import Weights
 from fedfeast.networks.layers import EPSILON, Layers
 from fedfeast.networks.layout import Layout
 from fedfeast.networks.normalisation import by_batch
+from fedfeast.units import GIB
 
-GIB = 2**30
 RESERVED_SHARE = 0.1  # of the memory, for evaluation and whatever else runs
 # The CUDA context, loaded kernels and the graphs themselves: torch's limit does not count them, a card does.
 OUTSIDE_TORCH = int(0.7 * GIB)
 # What a lane's graphs take against what the largest pass saves: gradients, scratch, and gaps between tensors of 56
-# networks. Fitted to one measurement: 34.9 GiB for 10 clients of cifar100-paper with three lanes each.
+# networks. Fitted to one measurement: 34.9 GiB for 10 clients of cifar100-paper with three lanes each, of which 0.41
+# GiB a lane were partial gradients.
 POOL_FACTOR = 1.4
 
 

@@ -8,19 +8,12 @@ from pathlib import Path
 
 import torch
 
-from fedfeast.engines.devices import require_device
+from fedfeast.engines.devices import MEMORY_VARIABLE, require_device
 from fedfeast.errors import InvalidInput
 from fedfeast.machine import usable_cores
+from fedfeast.planning.device_memory import least_memory
 from fedfeast.recipes import Recipe
-from fedfeast.studies.side_by_side.memory import (
-    MEMORY_VARIABLE,
-    PROCESS_GIB,
-    NoAnswer,
-    allowed_memory,
-    ask_free_memory,
-    available_memory,
-    smallest_need,
-)
+from fedfeast.studies.side_by_side.memory import NoAnswer, allowed_memory, ask_free_memory, available_memory
 from fedfeast.studies.side_by_side.mps import Mps, using_mps, without_mps
 
 
@@ -63,13 +56,13 @@ def sharing_device(runs: Sequence[PendingRun], at_once: int, mps: bool | None) -
     with ExitStack() as stack:
         if device.type == "cuda":
             service, free = _reach_cuda(stack, mps)
-            room = allowed_memory(free)
+            room = allowed_memory(device, free)
             _refuse_more_than_fits(runs, at_once, device, room)
             yield _share_of_cuda(at_once, processes, room, service)
         elif mps:
             raise InvalidInput("--mps is for CUDA devices, and these runs are on the CPU: leave it out.")
         else:
-            _refuse_more_than_fits(runs, at_once, device, allowed_memory(available_memory()))
+            _refuse_more_than_fits(runs, at_once, device, allowed_memory(device, available_memory()))
             cores = usable_cores()
             sentence = f"{_together(processes)} on the CPU: {max(1, cores // at_once)} of {cores} cores each"
             yield Share(at_once, processes, _threads(at_once), sentence)
@@ -93,7 +86,7 @@ def _reach_cuda(stack: ExitStack, wanted: bool | None) -> tuple[Mps, float]:
 
 
 def _refuse_more_than_fits(runs: Sequence[PendingRun], at_once: int, device: torch.device, room: float) -> None:
-    needs = [smallest_need(run.recipe, device) for run in runs]
+    needs = [least_memory(run.recipe, device) for run in runs]
     most = max(needs)
     fitting = int(room / most)
     if fitting < min(at_once, len(runs)):
@@ -106,7 +99,7 @@ def _refuse_more_than_fits(runs: Sequence[PendingRun], at_once: int, device: tor
 
 
 def _share_of_cuda(at_once: int, processes: int, room: float, service: Mps) -> Share:
-    memory = room / processes - PROCESS_GIB["cuda"]  # a process's context lies beside what the limit counts
+    memory = room / processes
     variables = {**_threads(at_once), **service.variables, MEMORY_VARIABLE: f"{memory:.3f}"}
     sentence = f"{_together(processes)} on the GPU, {memory:.1f} GiB of its memory each, {service.sentence}"
     return Share(at_once, processes, variables, sentence)

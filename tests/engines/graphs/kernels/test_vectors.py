@@ -72,9 +72,14 @@ def test_gathering(chunk: int, low_type: torch.dtype) -> None:
 
 
 @chunks
-def test_adding_gradients(chunk: int) -> None:
-    plan = plan_gradients(network(chunk), PARTIAL, (16, 1, 8, 8))
-    assert {parts_at_once(place.parts) for place in plan.places.values()} == set(PARTS_TO_SIZE)
+@pytest.mark.parametrize("num_images", [256, 1024])  # up to 32 parts, and more than are added at once
+def test_adding_gradients(chunk: int, num_images: int) -> None:
+    plan = plan_gradients(network(chunk), PARTIAL, (num_images, 1, 8, 8))
+    parts = [place.parts for place in plan.places.values()]
+    if num_images == 256:
+        assert {parts_at_once(one) for one in parts} == set(PARTS_TO_SIZE)
+    else:
+        assert max(parts) > max(PARTS_TO_SIZE)
     partials, before = drawn("partials", plan.size), drawn("gradient", padded(chunk))
     got, expected = before.clone(), before.clone()
     chunked, single = (make_blueprint(network(chunk), PARTIAL, plan, entries_of, DEVICE) for entries_of in (chunk, 1))
