@@ -59,8 +59,9 @@ bench: setup ## Measure speed and memory; results belong in benchmarks/results/
 	$(BIN)/python benchmarks/scripts/server_load.py
 	$(BIN)/python benchmarks/scripts/natural.py
 
-gpu-bench: setup ## Measure a round on a CUDA device; FOLDER holds the data
+gpu-bench: setup ## Measure a round and the curves on a CUDA device; FOLDER holds the data
 	$(BIN)/python benchmarks/scripts/round_gpu.py --set data.folder=$(FOLDER)
+	$(BIN)/python benchmarks/scripts/curve_gpu.py --set data.folder=$(FOLDER)
 	$(BIN)/python benchmarks/scripts/own_network.py --cuda tokens signals
 
 clean: ## Remove the environment and caches, never runs

@@ -20,6 +20,7 @@ LONGEST = (
     "server/browser/test_page.py",
     "integration/test_fleet_equality.py",
     "engines/test_distributed.py",
+    "integration/test_at_once.py",
     "integration/test_digits.py",
     "studies/catalogue/test_digits.py",
     "examples/test_examples.py",

@@ -47,7 +47,9 @@ def time_rounds(federation: Federation, engine: Engine, rounds: range, flat: tor
     """Return the mean seconds of a round, the setup seconds of all, and the steps of all."""
     setup, steps, started = 0.0, 0, time.perf_counter()
     for round_index in rounds:
-        result = engine.run_round(RoundOrder(flat, planned(federation, flat, round_index), round_index, 0.05))
+        ahead = [one.client for one in planned(federation, flat, round_index + 1)]
+        order = RoundOrder(flat, planned(federation, flat, round_index), round_index, 0.05, ahead=ahead)
+        result = engine.run_round(order)
         setup, steps = setup + result.setup_seconds, steps + result.num_steps
     torch.cuda.synchronize()
     return (time.perf_counter() - started) / len(rounds), setup, steps

@@ -3,6 +3,8 @@
 from collections import Counter
 from functools import lru_cache
 
+GIB = 2**30  # bytes
+
 
 def format_macs(macs: float, digits: int = 4) -> str:
     """Return MACs for people, e.g. 24.97M or 412.3k."""

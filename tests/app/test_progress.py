@@ -1,9 +1,11 @@
 import io
 
+import pytest
 from rich.console import Console
 
-from fedfeast.app.progress import CountedProgress, LiveProgress, ShareProgress, StudyProgress
+from fedfeast.app.progress import CountedProgress, LiveProgress, ShareProgress, SideBySideProgress, StudyProgress
 from fedfeast.data.tasks import task_named
+from fedfeast.studies import RunProgress
 
 ROW = {"round": 3, "losses": {"teacher": 1.25, "student": 2.5}, "validation_score": 0.5}
 
@@ -92,3 +94,44 @@ def test_other_metrics_than_the_accuracy_are_named() -> None:
         progress.on_start(2, 3, [])
         progress.on_round({"round": 3, "losses": {"teacher": 1.25}, "validation_score": 2.34567})
     assert "round 3/3  loss teacher 1.250  validation bits per symbol 2.346" in stream.getvalue()
+
+
+def side_by_side(terminal: bool) -> list[str]:
+    stream = io.StringIO()
+    progress = SideBySideProgress(Console(file=stream, force_terminal=terminal, width=160))
+    progress.judge_by(task_named("classification").metric)
+    waiting, starting = RunProgress("FjORD [x]", "waiting", 0, 4), RunProgress("FjORD [x]", "starting", 0, 4)
+    with progress:
+        progress.on_run(1, 3, "FEAST", reused=True)
+        progress.on_device_shared("2 runs side by side on the GPU")
+        progress.on_progress([RunProgress("FIARSE", "training", 1, 4, 0.25), waiting])
+        progress.on_progress([RunProgress("FIARSE", "training", 3, 4, 0.25, 0.5), starting])
+        assert progress.current == "FIARSE (after round 3) and FjORD [x] (after round 0)"
+        for _ in range(2):
+            progress.on_progress([RunProgress("FIARSE", "finished", 4, 4, 0.2, 0.75), starting])
+        progress.on_progress([RunProgress("FIARSE", "finished", 4, 4), RunProgress("FjORD [x]", "failed", 0, 4)])
+    return stream.getvalue().splitlines()
+
+
+def test_runs_side_by_side_have_a_line_each_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedfeast.app.progress.PLAIN_EVERY_SECONDS", 0.0)
+    assert [line.partition("  about")[0] for line in side_by_side(terminal=False)] == [
+        "run 1 of 3  FEAST, finished before",
+        "2 runs side by side on the GPU",
+        "FIARSE  round 1/4  0.25 s a round",
+        "all runs  round 1/8",
+        "FIARSE  round 3/4  0.25 s a round  validation 50.0 %",
+        "FjORD [x]  round 0/4  starting",
+        "all runs  round 3/8",
+        "FIARSE finished after round 4  0.20 s a round  validation 75.0 %",
+        *["FjORD [x]  round 0/4  starting", "all runs  round 4/8"] * 2,
+        "FjORD [x] failed after round 0",
+        "all runs  round 4/8",
+    ]
+
+
+def test_runs_side_by_side_have_a_bar_each_on_a_terminal() -> None:
+    text = "\n".join(side_by_side(terminal=True))
+    for part in ("FIARSE", "FjORD [x]", "all runs", "4/8"):
+        assert part in text
+    assert text.count("FIARSE finished") == 1

@@ -7,7 +7,7 @@ import pytest
 
 import fedfeast as package
 from fedfeast.app.stopping import command_line
-from fedfeast.app.studies import study_words
+from fedfeast.app.studies import at_once_words, study_words
 from fedfeast.engines.ranks import Ranks
 from fedfeast.studies import StudyOptions
 
@@ -76,6 +76,9 @@ def test_the_list(fedfeast: Command) -> None:
         (["digits-all", "--seeds", "0,1,0"], "--seeds 0,1,0 repeats 0: give every seed once"),
         (["digits-all", "--seeds", "zero"], "--seeds 'zero' is no list of seeds"),
         (["digits-all", "--seeds", "-1"], "seed = -1"),
+        (["digits-all", "--at-once", "0"], "--at-once 0: give at least 1"),
+        (["digits-all", "--no-mps"], "--no-mps is for runs that share a device: add --at-once 2 or more"),
+        (["digits-all", "--at-once", "2", "--mps"], "--mps is for CUDA devices, and these runs are on the CPU"),
         (["digits-all", "--set", "seed=3"], "use --seeds"),
         (["digits-all", "--set", "training.round=3"], "did you mean 'training.rounds'?"),
         (["figure1-gamma", "--set", "population.gamma=0.5"], "is what study figure1-gamma varies by itself"),
@@ -128,3 +131,16 @@ def test_the_way_on_is_the_command_that_was_given() -> None:
     assert command_line(Ranks(), study_words("footprint", Path("my study"), options)) == f"fedfeast {words}"
     plain = study_words("footprint", None, StudyOptions())
     assert command_line(Ranks(0, 2, 2), plain) == "torchrun --nproc-per-node 2 -m fedfeast study footprint"
+    assert at_once_words(1, None) == []
+    assert at_once_words(4, None) == ["--at-once", "4"]
+    assert at_once_words(4, False) == ["--at-once", "4", "--no-mps"]
+
+
+def test_runs_at_once_that_fail_are_named_with_the_way_on(fedfeast: Command, tmp_path: Path) -> None:
+    words = ["study", "post-hoc-extraction", "--dataset", "digits", "--out", str(tmp_path / "study"), *WORDS]
+    done = fedfeast(*words, "--set", "training.learning_rate=1e38", "--at-once", "3")
+    assert done.returncode == 2
+    assert done.stdout.startswith("1 run on the CPU: ")
+    assert "error: FEAST, seed 0: training diverged in round 1 (weights that are not finite)" in done.stderr
+    assert "All other runs are finished. Go on with:\n  fedfeast study post-hoc-extraction --out " in done.stderr
+    assert done.stderr.endswith("--at-once 3\n")

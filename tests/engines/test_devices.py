@@ -1,8 +1,16 @@
 import pytest
 import torch
 
-from fedfeast.engines.devices import choose_device, choose_engine, require_device
+from fedfeast.engines.devices import (
+    MEMORY_VARIABLE,
+    choose_device,
+    choose_engine,
+    limit_memory,
+    require_device,
+    require_memory,
+)
 from fedfeast.errors import InvalidInput
+from fedfeast.units import GIB
 
 CUDA, CPU = torch.device("cuda"), torch.device("cpu")
 
@@ -41,3 +49,39 @@ def test_a_network_of_ones_own_is_rounded_only_where_that_is_asked_for(monkeypat
     monkeypatch.setattr("fedfeast.engines.devices.has_fused_kernels", lambda device: True)
     assert choose_engine("auto", "auto", CUDA, own_network=True) == ("graphs", "float32")
     assert choose_engine("auto", "bfloat16", CUDA, own_network=True) == ("graphs", "bfloat16")
+
+
+def test_memory_is_limited_by_recipe_and_environment_and_the_less_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_to: list[tuple[float, int]] = []
+    monkeypatch.setattr("fedfeast.engines.devices.memory_of", lambda device: 24 * GIB)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda *given: set_to.append(given))
+    limit_memory(CUDA, None)
+    limit_memory(CPU, 4.0)
+    assert set_to == []
+    limit_memory(CUDA, 12.0)
+    monkeypatch.setenv(MEMORY_VARIABLE, "6")
+    limit_memory(CUDA, 12.0)
+    limit_memory(torch.device("cuda:0"), 3.0)
+    limit_memory(CUDA, None)
+    assert set_to == [(0.5, 1), (0.25, 1), (0.125, 0), (0.25, 1)]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "environment", "sentence"),
+    [
+        (25.0, "", r"engine.memory_gib = 25, but the device has 24.00 GiB: give at most that"),
+        (None, "80", r"\$FEDFEAST_DEVICE_MEMORY_GIB = 80, but the device has 24.00 GiB"),
+        (12.0, "-1", r"\$FEDFEAST_DEVICE_MEMORY_GIB = -1: .* a number above 0"),
+        (12.0, "nan", r"\$FEDFEAST_DEVICE_MEMORY_GIB = nan: .* a number above 0"),
+        (None, "much", r"\$FEDFEAST_DEVICE_MEMORY_GIB = 'much': give the GiB"),
+        (0.0, "", r"engine.memory_gib = 0: give the GiB"),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(
+    monkeypatch: pytest.MonkeyPatch, recipe: float | None, environment: str, sentence: str
+) -> None:
+    monkeypatch.setattr("fedfeast.engines.devices.memory_of", lambda device: 24 * GIB)
+    monkeypatch.setenv(MEMORY_VARIABLE, environment)
+    with pytest.raises(InvalidInput, match=sentence):
+        require_memory(CUDA, recipe)

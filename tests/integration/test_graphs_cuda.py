@@ -16,6 +16,7 @@ from fedfeast.data import (
     Batch,
 )
 from fedfeast.engines import EagerEngine, GraphEngine, Precision
+from fedfeast.engines.graphs.memory import Arrangement
 from fedfeast.engines.graphs.streams import new_pool, new_stream
 from fedfeast.federation import Assignment, LocalSgd, RoundOrder, RoundResult, mixed_cross_entropy
 from fedfeast.methods import METHODS, Feast
@@ -190,7 +191,7 @@ def test_clients_that_find_no_room_wait_their_turn(
     with caplog.at_level(logging.WARNING, "fedfeast"):
         expected = one_round(built, graph_engine(built))
         assert caplog.records == []
-        monkeypatch.setattr("fedfeast.engines.graphs.engine.slots_that_fit", lambda *_: 1)
+        monkeypatch.setattr("fedfeast.engines.graphs.engine.arrangement_that_fits", lambda *_: Arrangement(1, 3))
         got = one_round(built, graph_engine(built))
     assert [record.getMessage() for record in caplog.records] == [
         "the device's memory has room for 1 of 5 clients at once: the others wait their turn"

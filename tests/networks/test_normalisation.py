@@ -1,7 +1,14 @@
 import pytest
 import torch
 
-from fedfeast.networks.normalisation import BLOCK_ELEMENTS, ByStatistics, RecordingByBatch, by_batch, moments
+from fedfeast.networks.normalisation import (
+    BLOCK_ELEMENTS,
+    ByStatistics,
+    RecordingByBatch,
+    by_batch,
+    moments,
+    normalise_by_moments,
+)
 from fedfeast.randomness import named_generator
 
 
@@ -81,3 +88,12 @@ def test_features_of_any_rank_with_an_epsilon_of_their_own(shape: tuple[int, ...
     recorded = recording.statistics(torch.float64)["n"]
     torch.testing.assert_close(recorded, (mean, variance))
     torch.testing.assert_close(ByStatistics({"n": recorded})("n", inputs, None, None, epsilon=0.1), expected)
+
+
+@pytest.mark.parametrize("shape", [(6, 5, 3, 3), (7, 4, 11), (20, 3)])
+def test_one_pass_normalises_and_tells_the_moments(shape: tuple[int, ...]) -> None:
+    inputs = torch.from_numpy(named_generator(0, "features").normal(2, 3, shape))
+    scale, shift = torch.linspace(1, 2, shape[1]).double(), torch.linspace(0, 1, shape[1]).double()
+    normalised, both = normalise_by_moments(inputs, scale, shift, 1e-3)
+    torch.testing.assert_close(normalised, by_batch("n", inputs, scale, shift, 1e-3))
+    torch.testing.assert_close(both, torch.stack(moments(inputs)))

@@ -10,6 +10,7 @@ from fedfeast.engines import EagerEngine
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Validation
 from fedfeast.federation import (
+    Client,
     Collected,
     Engine,
     RoundOrder,
@@ -18,7 +19,7 @@ from fedfeast.federation import (
 )
 from fedfeast.runs import Interrupted, Run
 from fedfeast.runs.assembly import Federation
-from fedfeast.runs.training import Silent
+from fedfeast.runs.training import Silent, SimulatedClients
 
 SHORT = {
     **TINY,
@@ -161,3 +162,58 @@ def test_a_round_with_too_few_answers_is_tried_again_with_who_is_there(tmp_path:
     assert [row["attempts"] for row in rows] == [2, 2]
     assert [len(row["clients"]) for row in rows] == [38, 36]
     assert rows[0]["answered"] == rows[0]["clients"]
+
+
+class Listening(Engine):
+    """Remembers whom it was told of ahead, and who came."""
+
+    prepares_ahead = True
+
+    def __init__(self, inner: Engine) -> None:
+        self.method, self._inner = inner.method, inner
+        self.told, self.came = list[list[Client]](), list[list[Client]]()
+
+    def collect(self, order: RoundOrder) -> Collected:
+        self.told.append(list(order.ahead))
+        self.came.append([one.client for one in order.assignments])
+        return self._inner.collect(order)
+
+
+class Heard(SimulatedClients):
+    def engine(self, federation: Federation) -> Engine:
+        self.listening = Listening(federation.engine())
+        return self.listening
+
+
+def test_an_engine_that_prepares_ahead_is_told_who_comes_next(tmp_path: Path) -> None:
+    heard = Heard()
+    Run.create("digits", tmp_path / "run", SHORT).train(client_source=heard)
+    told, came = heard.listening.told, heard.listening.came
+    assert len(came) == 4
+    assert told == [*came[1:], []]
+
+
+class OutOfMemory(Engine):
+    """Runs one round, and then out of memory."""
+
+    def __init__(self, inner: Engine) -> None:
+        self.method, self._inner = inner.method, inner
+
+    def collect(self, order: RoundOrder) -> Collected:
+        if order.round_index == 1:
+            raise torch.OutOfMemoryError
+        return self._inner.collect(order)
+
+
+class Cramped(SimulatedClients):
+    def engine(self, federation: Federation) -> Engine:
+        return OutOfMemory(federation.engine())
+
+
+def test_a_device_without_memory_is_a_sentence_and_costs_no_finished_round(tmp_path: Path) -> None:
+    run = Run.create("digits", tmp_path / "run", SHORT)
+    with pytest.raises(InvalidInput, match=r"memory gave out in round 2: lower training.batch_size = 32"):
+        run.train(client_source=Cramped())
+    state, _ = run.folder.checkpoints.load_latest()
+    assert state is not None
+    assert state.finished_rounds == 1

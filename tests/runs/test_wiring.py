@@ -16,9 +16,8 @@ from torch import Tensor
 from fedfeast.data import Augmentation, Examples, Mixing, count_steps, load_dataset
 from fedfeast.data.tasks import Metric
 from fedfeast.evaluation import Curve, CurvePoint, Evaluator
-from fedfeast.federation import Assignment, Client, Deployed, Method, OperatingPoint, State
+from fedfeast.federation import Assignment, Client, Method, OperatingPoint, State
 from fedfeast.methods import METHODS, Feast, FedAvg
-from fedfeast.networks.normalisation import Statistics
 from fedfeast.population import alpha_data_from_effective, partition_by_budget, zipf_population
 from fedfeast.randomness import named_generator
 from fedfeast.recipes import load_recipe
@@ -264,10 +263,10 @@ class Watched(Evaluator):
         self.uses.append(self.name)
         return Curve(tuple(CurvePoint(point.name, point.macs, point.parameters, accuracy) for point in points))
 
-    def totals(self, deployed: Deployed, statistics: Statistics) -> Tensor:
+    def by_client(self, by_example: Tensor) -> Tensor:
         if self.uses[-1:] != [self.name]:  # one use measures several points
             self.uses.append(self.name)
-        return super().totals(deployed, statistics)
+        return super().by_client(by_example)
 
 
 def by_the_server(federation: Federation) -> Evaluator:

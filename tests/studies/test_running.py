@@ -7,8 +7,15 @@ import pytest
 
 from fedfeast.errors import InvalidInput
 from fedfeast.recipes import load_recipe
-from fedfeast.runs import Interrupted
-from fedfeast.studies import StudyOptions, StudyResult, conclude_study, plan_study, train_study
+from fedfeast.runs import Interrupted, Run
+from fedfeast.studies import (
+    RunProgress,
+    StudyOptions,
+    StudyResult,
+    conclude_study,
+    plan_study,
+    train_study,
+)
 from fedfeast.studies.arms import Arm, method_arm
 from fedfeast.studies.catalogue.digits import DIGITS
 from fedfeast.studies.catalogue.rules import TRAINING_RULES
@@ -26,10 +33,18 @@ class Log(SilentStudy):
 
     def __init__(self, stop_in: int = 0) -> None:
         self.runs: list[tuple[int, int, str, bool]] = []
+        self.shared: list[str] = []
+        self.progress: list[tuple[RunProgress, ...]] = []
         self._stop_in = stop_in
 
     def on_run(self, number: int, total: int, name: str, reused: bool) -> None:
         self.runs.append((number, total, name, reused))
+
+    def on_device_shared(self, sentence: str) -> None:
+        self.shared.append(sentence)
+
+    def on_progress(self, runs: Sequence[RunProgress]) -> None:
+        self.progress.append(tuple(runs))
 
     def on_round(self, row: dict[str, Any]) -> None:
         if len(self.runs) == self._stop_in:
@@ -155,3 +170,69 @@ def test_a_study_by_its_name_is_planned_run_and_reported(tmp_path: Path, monkeyp
     assert log.runs == []
     with pytest.raises(InvalidInput, match="unknown study 'communicate'"):
         study("communicate", tmp_path)
+
+
+def weights(result: StudyResult) -> list[list[float]]:
+    runs = [outcome.run for outcome in result.results.outcomes]
+    states = [run.folder.checkpoints.load_latest()[0] for run in runs if run is not None]
+    return [state.flat.tolist() for state in states if state is not None]
+
+
+def test_runs_side_by_side_are_those_in_sequence_bit_for_bit(
+    unbroken: tuple[Path, StudyResult], tmp_path: Path
+) -> None:
+    twice = (*SMALL.arms(lambda settings: load_recipe("digits", settings)), method_arm("feast", label="the same"))
+    plan, log = plan_study(replace(SMALL, arms=lambda resolve: twice), tmp_path / "small", OPTIONS), Log()
+    train_study(plan, log, at_once=5)
+    result = conclude_study(plan)
+    assert weights(result)[:2] == weights(unbroken[1])
+    assert scores(result)[:2] == scores(unbroken[1])
+    assert log.runs == [(1, 3, "FedAvg, seed 0", False), (2, 3, "FEAST, seed 0", False)], "equal arms are one run"
+    assert [sentence.partition(" on ")[0] for sentence in log.shared] == ["2 runs side by side"]
+    (fedavg, feast), told = log.progress[-1], {one.state for runs in log.progress for one in runs}
+    assert (fedavg.state, feast.state, feast.finished_rounds, feast.total_rounds) == ("finished", "finished", 2, 2)
+    last = Run.open(plan.runs_folder / folder_name(plan.runs[1].recipe)).folder.metrics()[-1]
+    assert feast.validation_score == last["validation_score"]
+    assert told <= {"starting", "training", "measuring", "finished"}
+    again = Log()
+    train_study(plan, again, at_once=2)
+    assert [reused for *_, reused in again.runs] == [True, True]
+    assert (again.shared, again.progress) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("at_once", "mps", "sentence"),
+    [
+        (0, None, "--at-once 0: give at least 1"),
+        (1, True, "--mps is for runs that share a device: add --at-once 2 or more"),
+        (1, False, "--no-mps is for runs that share a device"),
+        (2, True, "--mps is for CUDA devices, and these runs are on the CPU"),
+        (
+            3,
+            None,
+            r"--at-once 3 is more than fits: .*, seed 0 takes at least 0.4\d GiB, and 0.60 GiB .*: give at most 1",
+        ),
+    ],
+)
+def test_what_cannot_run_side_by_side_is_refused_before_anything_starts(
+    at_once: int, mps: bool | None, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDFEAST_DEVICE_MEMORY_GIB", "0.6")
+    with pytest.raises(InvalidInput, match=sentence):
+        train_study(plan_study(SMALL, tmp_path / "small", OPTIONS), None, at_once, mps)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.gpu
+def test_runs_that_share_a_gpu_are_those_in_sequence_bit_for_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = replace(OPTIONS, settings={**SETTINGS, "engine.device": "cuda"})
+    sequence, log = run(tmp_path / "sequence" / "small", options), Log()
+    plan = plan_study(SMALL, tmp_path / "at-once" / "small", options)
+    train_study(plan, log, at_once=2)
+    assert log.shared[0].startswith("2 runs side by side on the GPU, ")
+    assert weights(conclude_study(plan)) == weights(sequence)
+    monkeypatch.setenv("FEDFEAST_DEVICE_MEMORY_GIB", "0.7")
+    with pytest.raises(InvalidInput, match=r"--at-once 2 is more than fits: .* GiB may be used on the GPU"):
+        train_study(plan_study(SMALL, tmp_path / "less" / "small", options), None, at_once=2)

@@ -29,7 +29,7 @@ def print_result(content: Any, parts: list[RenderableType], as_json: bool) -> No
         show(Console(), *parts)
 
 
-def print_error(error: Exception) -> None:
+def print_error(error: object) -> None:
     """Print an error as one sentence on standard error."""
     _print_marked("[bold red]error:[/]", str(error))
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -21,6 +22,7 @@ from fedfeast.app.output import show
 
 if TYPE_CHECKING:
     from fedfeast.data.tasks import Metric
+    from fedfeast.studies import RunProgress
 
 PLAIN_EVERY_SECONDS = 10.0  # between lines where there is no terminal
 
@@ -114,6 +116,92 @@ class StudyProgress(LiveProgress):
         self.current = f"run {number} of {total} ({name})"
         said = f"run {number} of {total}  {name}{', finished before' if reused else ''}"
         show(self._console, said)
+
+    def on_device_shared(self, sentence: str) -> None:
+        """Show nothing: it is of runs in processes of their own."""
+
+    def on_progress(self, runs: Sequence["RunProgress"]) -> None:
+        """Show nothing: it is of runs in processes of their own."""
+
+
+class SideBySideProgress(_Display):
+    """Shows a study whose runs share a device: a line for each at work, and one for all of them."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self.current = ""  # what is said of a study that was stopped
+        self._metric: Metric | None = None
+        self._tasks: dict[str, TaskID] = {}
+        self._said: set[str] = set()  # the runs whose end was told
+        self._began: tuple[float, int] | None = None  # when, and after how many rounds of all runs
+
+    def judge_by(self, metric: "Metric") -> None:
+        """Show validated scores as what they are."""
+        self._metric = metric
+
+    def on_run(self, number: int, total: int, name: str, reused: bool) -> None:
+        """Name a run that begins or was found finished, in a line that stays."""
+        show(self._console, f"run {number} of {total}  {name}{', finished before' if reused else ''}")
+
+    def on_device_shared(self, sentence: str) -> None:
+        """Say what the runs share."""
+        show(self._console, sentence)
+
+    def on_progress(self, runs: Sequence["RunProgress"]) -> None:
+        """Show where the runs at work stand, and how much is left of all of them."""
+        done, total = sum(one.finished_rounds for one in runs), sum(one.total_rounds for one in runs)
+        self._began = self._began or (time.monotonic(), done)
+        working = [one for one in runs if one.is_at_work]
+        if working:
+            self.current = " and ".join(f"{one.label} (after round {one.finished_rounds})" for one in working)
+        for one in runs:
+            self._show_end(one)
+        for one in working:
+            self._bar(one.label, one.finished_rounds, one.total_rounds, self._detail(one))
+        self._bar("all runs", done, total, "")
+        lines = [f"{one.label}  round {one.finished_rounds}/{one.total_rounds}{self._detail(one)}" for one in working]
+        left = self._left(done, total)
+        self._plain_line(escape("\n".join([*lines, f"all runs  round {done}/{total}{left}"])))
+
+    def on_start(self, finished_rounds: int, total_rounds: int, damaged: Sequence[str]) -> None:
+        """Show nothing: it is of a run in this process."""
+
+    def on_round(self, row: dict[str, Any]) -> None:
+        """Show nothing: it is of a run in this process."""
+
+    def on_evaluation(self, measured: int, total: int) -> None:
+        """Show nothing: it is of a run in this process."""
+
+    def _show_end(self, run: "RunProgress") -> None:
+        """Say once that a run is finished or failed, and take its bar away."""
+        if run.state not in ("finished", "failed") or run.label in self._said:
+            return
+        self._said.add(run.label)
+        if run.label in self._tasks:
+            self._progress.remove_task(self._tasks.pop(run.label))
+        show(self._console, f"{run.label} {run.state} after round {run.finished_rounds}{self._detail(run)}")
+
+    def _bar(self, name: str, done: int, total: int, detail: str) -> None:
+        if name not in self._tasks:
+            self._tasks[name] = self._progress.add_task(escape(name), total=total, completed=done, detail="")
+        self._progress.update(self._tasks[name], completed=done, detail=detail.strip())
+
+    def _detail(self, run: "RunProgress") -> str:
+        """Return a round's time, the last score and what is being done, each after two blanks."""
+        parts = [] if run.seconds_per_round is None else [f"{run.seconds_per_round:.2f} s a round"]
+        if run.validation_score is not None and self._metric is not None:
+            parts.append(f"validation {self._metric.named(run.validation_score)}")
+        parts += {"starting": ["starting"], "measuring": ["test curve"]}.get(run.state, [])
+        return "".join(f"  {part}" for part in parts)
+
+    def _left(self, done: int, total: int) -> str:
+        """Return how long the rest will take at the pace so far."""
+        assert self._began is not None
+        began, before = self._began
+        if done <= before:
+            return ""
+        seconds = (time.monotonic() - began) * (total - done) / (done - before)
+        return f"  about {timedelta(seconds=round(seconds))} left"
 
 
 class CountedProgress(_Display):

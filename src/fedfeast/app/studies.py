@@ -1,12 +1,14 @@
 """The command study: a set of runs with their numbers beside the paper's, or the list of them."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedfeast.app.options import JsonOption, SettingsOption, TrustOption, setting_words, trust_words
-from fedfeast.app.output import console_for, print_result
+from fedfeast.app.output import console_for, print_error, print_result, show
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,22 +28,43 @@ def study(  # noqa: PLR0913 - an argument an option
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of every run, to shorten a study.")] = None,
     seeds: Annotated[str, typer.Option(help="One or several seeds, e.g. 0,1,2: mean and spread are reported.")] = "0",
+    at_once: Annotated[
+        int, typer.Option(help="How many runs share the device, a process each; they come out as one by one.")
+    ] = 1,
+    mps: Annotated[
+        bool | None,
+        typer.Option(
+            "--mps/--no-mps", help="Let their kernels run together through NVIDIA's MPS; by default where it is there."
+        ),
+    ] = None,
     settings: SettingsOption = None,
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a set of runs, finished ones reused, and set their numbers beside the paper's in one report."""
     from fedfeast.studies import StudyOptions, parse_seeds
+    from fedfeast.studies.side_by_side import refuse_at_once
 
     if name == "list":
         _list_studies(as_json)
     else:
         options = StudyOptions(dataset, rounds, parse_seeds(seeds), settings or (), runs)
-        _run_study(name, out, options, as_json, trust)
+        words = [*study_words(name, out, options), *at_once_words(at_once, mps), *trust_words(trust)]
+        refuse_at_once(at_once, mps)
+        _run_study(name, out, options, at_once, mps, words, as_json)
 
 
-def _run_study(name: str, out: Path | None, options: "StudyOptions", as_json: bool, trust: bool) -> None:
-    from fedfeast.app.progress import StudyProgress
+def _run_study(
+    name: str,
+    out: Path | None,
+    options: "StudyOptions",
+    at_once: int,
+    mps: bool | None,
+    words: Sequence[str],
+    as_json: bool,
+) -> None:
+    """Run a study to its report; words are those of the command line that goes on with it."""
+    from fedfeast.app.progress import SideBySideProgress, StudyProgress
     from fedfeast.app.stopping import errors_said_once, join_training, stops_explained
     from fedfeast.runs import Interrupted
     from fedfeast.studies import conclude_study, train_study
@@ -50,25 +73,41 @@ def _run_study(name: str, out: Path | None, options: "StudyOptions", as_json: bo
 
     ranks = join_training()
     console = console_for(as_json, quiet=not ranks.leads)
-    progress = StudyProgress(console)
+    progress = StudyProgress(console) if at_once == 1 else SideBySideProgress(console)
 
     def where(finished: str) -> str:
         return f"in {progress.current or 'its preparation'} {finished}".rstrip()
 
     # A study has more to do than its runs: Ctrl-C may also come between them.
-    words = [*study_words(name, out, options), *trust_words(trust)]
     stops = stops_explained(ranks, words, where, (Interrupted, KeyboardInterrupt))
     with errors_said_once(ranks), stops:
         plan = plan_by_name(name, out, options)
         progress.judge_by(plan.base.metric)
-        with progress:
-            train_study(plan, progress)
+        with _failures_said(words), progress:
+            train_study(plan, progress, at_once, mps)
         if not ranks.leads:
             return
         with console.status("concluding"):
             result = conclude_study(plan)
             files = write_study_report(result)
     print_result(describe_result(result, files), _describe(result, files[0]), as_json)
+
+
+@contextmanager
+def _failures_said(words: Sequence[str]) -> Iterator[None]:
+    """End with exit code 1 where runs side by side failed, with 2 where all of them for bad input: a sentence each."""
+    from fedfeast.app.stopping import command_line
+    from fedfeast.engines.ranks import Ranks
+    from fedfeast.studies import FailedRuns
+
+    try:
+        yield
+    except FailedRuns as failed:
+        for failure in failed.failures:
+            print_error(failure)
+        others = f"All other runs are finished. Go on with:\n  {command_line(Ranks(), words)}"
+        show(console_for(True), others)
+        raise SystemExit(2 if all(one.is_bad_input for one in failed.failures) else 1) from None
 
 
 def _list_studies(as_json: bool) -> None:
@@ -107,3 +146,9 @@ def study_words(name: str, out: Path | None, options: "StudyOptions") -> list[st
     }
     words = [str(word) for option, value in given.items() if value is not None for word in (option, value)]
     return ["study", name, *words, *setting_words(list(options.settings))]
+
+
+def at_once_words(at_once: int, mps: bool | None) -> list[str]:
+    """Return the words of a command line that runs so many at once."""
+    service = {None: [], True: ["--mps"], False: ["--no-mps"]}[mps]
+    return [*(["--at-once", str(at_once)] if at_once != 1 else []), *service]

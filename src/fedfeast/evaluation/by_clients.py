@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -11,7 +11,8 @@ from torch import Tensor
 from fedfeast.data import Examples, Normalisation
 from fedfeast.data.tasks import Metric, Task
 from fedfeast.evaluation.curve import Curve
-from fedfeast.evaluation.evaluator import Cost, Measured, OnPoint, measure_totals
+from fedfeast.evaluation.evaluator import Cost, Measured, OnPoint
+from fedfeast.evaluation.example_totals import BatchLimit, measure_totals
 from fedfeast.evaluation.recalibration import StatisticsSums
 from fedfeast.federation import Deployed, Method, OperatingPoint
 from fedfeast.networks.normalisation import RecordingByBatch, Statistics
@@ -133,6 +134,7 @@ class ClientEvaluator(ClientsValidation):
 
     clients: Sequence[EvaluatingClient]
     normalisation: Normalisation | None
+    limit: BatchLimit = field(default_factory=BatchLimit)
 
     @property
     def asks_nobody(self) -> bool:
@@ -166,7 +168,7 @@ class ClientEvaluator(ClientsValidation):
             return {}
         parts = [one.examples() for one in held.values()]
         together = Examples(torch.cat([one.inputs for one in parts]), torch.cat([one.labels for one in parts]))
-        by_example = measure_totals(deployed, statistics, together, self.normalisation, self.task).cpu()
+        by_example = measure_totals(deployed, statistics, together, self.normalisation, self.task, self.limit).cpu()
         split = torch.split_with_sizes(by_example, [len(one) for one in parts])
         return {number: sums.sum(dim=0) for number, sums in zip(held, split, strict=True)}
 

@@ -12,11 +12,12 @@ from torch import Tensor
 from fedfeast.data import Examples, Normalisation
 from fedfeast.data.tasks import CLASSIFICATION, Metric, Task
 from fedfeast.evaluation.curve import Curve, CurvePoint
-from fedfeast.evaluation.recalibration import in_batches, recalibrate
+from fedfeast.evaluation.example_totals import BatchLimit, measure_totals, start_totals
+from fedfeast.evaluation.folded import is_exact, layers_by
+from fedfeast.evaluation.recalibration import recalibrate
 from fedfeast.federation import Deployed, Method, OperatingPoint
 from fedfeast.networks.normalisation import ByStatistics, Statistics
 
-EVALUATION_BATCH = 500
 OnPoint = Callable[[OperatingPoint], None]
 
 
@@ -102,6 +103,7 @@ class Evaluator:
     task: Task = CLASSIFICATION
     clients: ClientIndex | None = None  # of the test examples
     scored_by: Metric | None = None  # without it the task's first metric
+    limit: BatchLimit = field(default_factory=BatchLimit)
 
     @property
     def metric(self) -> Metric:
@@ -134,11 +136,35 @@ class Evaluator:
 
     def totals(self, deployed: Deployed, statistics: Statistics) -> Tensor:
         """Return the sums by client, (clients, sums); all test examples as one where nobody knows whose they are."""
-        by_example = measure_totals(deployed, statistics, self.test, self.normalisation, self.task).cpu()
+        totals = measure_totals(deployed, statistics, self.test, self.normalisation, self.task, self.limit)
+        return self.by_client(totals.cpu())
+
+    def start_totals(self, deployed: Deployed, layers: ByStatistics) -> Tensor:
+        """Return the sums by example; a device may still be at work on them."""
+        return start_totals(deployed, layers, self.test, self.normalisation, self.task, self.limit)
+
+    def by_client(self, by_example: Tensor) -> Tensor:
+        """Add the examples' sums up by client."""
         if self.clients is None:
             return by_example.sum(dim=0, keepdim=True)
         sums = by_example.new_zeros(len(self.clients.names), by_example.shape[1])
         return sums.index_add_(0, torch.from_numpy(self.clients.of_example), by_example)
+
+
+class _Started(NamedTuple):
+    """A network of which a set's sums by example may still be in the making."""
+
+    point: OperatingPoint
+    layers_are_exact: bool
+    statistics: Statistics
+    by_example: Tensor
+
+    def totals(self, evaluator: Evaluator, method: Method, flat: Tensor) -> Tensor:
+        """Wait for the sums and add them up by client; what float16 could not hold is measured again in full."""
+        by_example = self.by_example.cpu()
+        if not self.layers_are_exact and bool(by_example.isnan().any()):
+            return evaluator.totals(method.deploy(flat, self.point), self.statistics)
+        return evaluator.by_client(by_example)
 
 
 def measure_sets(
@@ -153,18 +179,22 @@ def measure_sets(
 
     Networks whose statistics are known, by name, are not recalibrated.
     """
-    costs, totals = list[Cost](), {name: list[Tensor]() for name in sets}
+    costs, started = list[Cost](), {name: list[_Started]() for name in sets}
     for point in points:
         on_point(point)
         deployed = method.deploy(flat, point)
         costs.append(Cost(point.name, deployed.macs, deployed.parameters))
-        recalibrated: dict[int, Statistics] = {}  # sets may share their calibration examples
+        layers: dict[int, ByStatistics] = {}  # sets may share their calibration examples
         for name, evaluator in sets.items():
             shared = id(evaluator.calibration)
-            if shared not in recalibrated:
+            if shared not in layers:
                 given = None if known is None else known.get(point.name)
-                recalibrated[shared] = evaluator.recalibrate(deployed) if given is None else given
-            totals[name].append(evaluator.totals(deployed, recalibrated[shared]))
+                layers[shared] = layers_by(deployed, evaluator.recalibrate(deployed) if given is None else given)
+            used = layers[shared]
+            by_example = evaluator.start_totals(deployed, used)
+            started[name].append(_Started(point, is_exact(used), used.statistics, by_example))
+    # A device that is asked for a result stands still before and after: it is asked once all points are given to it.
+    totals = {name: [one.totals(sets[name], method, flat) for one in started[name]] for name in sets}
     return {
         name: Measured(
             evaluator.task,
@@ -175,13 +205,3 @@ def measure_sets(
         )
         for name, evaluator in sets.items()
     }
-
-
-@torch.no_grad()
-def measure_totals(
-    deployed: Deployed, statistics: Statistics, examples: Examples, normalisation: Normalisation | None, task: Task
-) -> Tensor:
-    """Return a task's sums example by example under the given statistics: (examples, sums) in float64."""
-    by_statistics = ByStatistics(statistics)
-    batches = in_batches(examples, normalisation, EVALUATION_BATCH, deployed.flat.dtype)
-    return torch.cat([task.totals(deployed(inputs, by_statistics), labels) for inputs, labels in batches])

@@ -21,7 +21,7 @@ def recalibrate(deployed: Deployed, calibration: Examples, normalisation: Normal
     dtype = deployed.flat.dtype
     for number, (inputs, _) in enumerate(in_batches(calibration, normalisation, CALIBRATION_BATCH, dtype)):
         deployed(inputs, recording)
-        if number == 0 and not recording.statistics(dtype):
+        if number == 0 and recording.is_empty:
             break  # no layer needs statistics, and the other batches would say the same
     return recording.statistics(dtype)
 

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -11,7 +11,7 @@ from fedfeast.federation.aggregation.accumulator import Answers
 from fedfeast.federation.aggregation.refusals import NormHistory, Refusal
 from fedfeast.federation.aggregation.update_policy import UpdatePolicy
 from fedfeast.federation.method import Method
-from fedfeast.federation.records import Assignment
+from fedfeast.federation.records import Assignment, Client
 
 
 class TooFewAnswers(Exception):
@@ -27,6 +27,7 @@ class RoundOrder:
     round_index: int
     learning_rate: float
     policy: UpdatePolicy = field(default_factory=UpdatePolicy)
+    ahead: Sequence[Client] = ()  # who the next round will ask, as far as is known: an engine may prepare for them
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +59,7 @@ class RoundResult:
 class Engine(ABC):
     """Runs the planned round of a method."""
 
+    prepares_ahead: ClassVar[bool] = False  # whether it makes use of knowing who the next round will ask
     method: Method
 
     @abstractmethod

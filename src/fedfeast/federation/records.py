@@ -2,11 +2,12 @@
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from torch import Tensor
 
 from fedfeast.networks import Layout, Network
-from fedfeast.networks.layers import Layers
+from fedfeast.networks.layers import Layers, Weights
 from fedfeast.routing import SliceMap
 
 State = Mapping[str, Tensor]  # a method's memory, handed from round to round
@@ -67,6 +68,11 @@ class Deployed:
     macs: int
     parameters: int
 
+    @cached_property
+    def weights(self) -> Weights:
+        """Every tensor as a view of the flat vector, by name."""
+        return self.layout.views(self.flat)
+
     def __call__(self, images: Tensor, layers: Layers) -> Tensor:
         """Return the served logits (batch, classes) of normalised images."""
-        return self.network.forward(self.layout.views(self.flat), images, self.architecture, layers)[-1]
+        return self.network.forward(self.weights, images, self.architecture, layers)[-1]

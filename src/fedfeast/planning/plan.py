@@ -8,6 +8,7 @@ import numpy as np
 
 from fedfeast.data import OFFICIAL, load_dataset
 from fedfeast.planning.coverage import cover
+from fedfeast.planning.device_memory import plan_memory
 from fedfeast.planning.outline import BudgetGroup, Outline, outline
 from fedfeast.planning.timing import PassTimes, predict_time
 from fedfeast.population import Partition, Population
@@ -50,6 +51,7 @@ def plan_recipe(
         "levels": [_describe_group(group, built, expected) for group in built.groups],
         "traffic": plan_traffic(built),
         "compute": _plan_compute(built, expected, partition),
+        "memory": plan_memory(built, round(float(expected.sum()))),
     }
     if built.natural is not None:
         plan["clients"]["budgets_and_data"] = measure_correlation(population.budgets_macs, built.natural.sizes)

@@ -58,9 +58,30 @@ def _lines(plan: Plan) -> dict[str, str]:
         lines["psi_min, psi_max (local steps a round)"] = (
             f"{plan['coverage']['psi_min']:.3g}, {plan['coverage']['psi_max']:.3g}"
         )
+    if plan["memory"] is not None:
+        lines |= _memory_lines(plan["memory"])
     if "time" in plan:
         lines["predicted time on this device, eager engine"] = (
             f"{plan['time']['seconds_per_round']:.3g} s a round, {plan['time']['hours']:.3g} h in all"
+        )
+    return lines
+
+
+def _memory_lines(memory: Mapping[str, Any]) -> dict[str, str]:
+    cards, present, all_at_once = memory["cards"], memory["present"], memory["clients_at_once"]
+    sizes = " / ".join(f"{card['gib']:g}" for card in cards)
+    fitting = " / ".join(f"{card['clients']} ({card['passes_at_once']})" for card in cards)
+    lines = {
+        f"GPU memory, estimated: {all_at_once} clients at once, one": (
+            f"{memory['gib']:.3g} GiB, {memory['least_gib']:.2g} GiB"
+        ),
+        f"clients (passes of each) at once on {sizes} GB": fitting,
+    }
+    if present is not None:
+        lines[f"clients (passes of each) at once within {present['gib']:.3g} GiB"] = (
+            f"{present['clients']} ({present['passes_at_once']})"
+            if present["clients"]
+            else f"none: one takes {memory['least_gib']:.2g} GiB"
         )
     return lines
 

@@ -343,6 +343,7 @@ class EngineSection(Section):
     # Of weights; bfloat16 is float32 with activations in bfloat16. auto: bfloat16 on graphs, float32 on eager.
     precision: Literal["auto", "bfloat16", "float32", "float64"] = "auto"
     threads: int | None = Field(None, ge=1, le=1024)
+    memory_gib: float | None = Field(None, gt=0)  # of a CUDA device that this run may take; None: all of it
 
 
 def method_section(name: str) -> type[Section]:

@@ -20,7 +20,7 @@ from fedfeast.data import (
 )
 from fedfeast.data.tasks import task_named
 from fedfeast.engines import EagerEngine, GraphEngine, Precision
-from fedfeast.engines.devices import choose_device, choose_engine
+from fedfeast.engines.devices import choose_device, choose_engine, limit_memory
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import ClientEvaluator, ClientIndex, EvaluatingClient, Evaluator, Held, Validation
 from fedfeast.federation import (
@@ -82,6 +82,7 @@ class Federation:
             raise InvalidInput("this run's clients are a fleet's: it is trained by flwr run, as docs/fleet.md says.")
         parts = (self.method, self.examples, self.preparation, build_sgd(self.recipe, self.method), self.recipe.seed)
         wanted, is_own = self.recipe.engine, self.recipe.network.builder is not None
+        limit_memory(self.device, wanted.memory_gib)
         name, precision = choose_engine(wanted.name, wanted.precision, self.device, is_own)
         if name == "eager":
             return EagerEngine(*parts, self.dtype, self.device)

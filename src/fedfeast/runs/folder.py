@@ -28,7 +28,7 @@ from fedfeast.version import VERSION
 from fedfeast.whole_files import write_bytes, write_json, write_text
 
 # Settings that a run may go on with others of: where its data lie; of a fleet, for whom it waits and what it refuses.
-MAY_CHANGE = {"data.folder"}
+MAY_CHANGE = {"data.folder", "engine.memory_gib"}
 MAY_CHANGE_ON_A_FLEET = {
     "fleet.deadline_seconds",
     "fleet.least_answers",
@@ -141,8 +141,12 @@ class RunFolder:
         with (self.path / "metrics.jsonl").open("a") as file:
             file.write(json.dumps(row) + "\n")
             file.flush()
-            os.fsync(file.fileno())  # a checkpoint must never outlive the rows it counts
             return file.tell()
+
+    def sync_metrics(self) -> None:
+        """Wait until the rows of metrics.jsonl are on the disk: not after every round, which would wait too."""
+        with (self.path / "metrics.jsonl").open("a") as file:
+            os.fsync(file.fileno())
 
     def cut_metrics(self, size: int) -> None:
         """Cut metrics.jsonl back to the rounds of a checkpoint."""

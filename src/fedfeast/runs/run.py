@@ -12,10 +12,18 @@ from typing import Any
 import torch
 
 from fedfeast.data.tasks import Metric
-from fedfeast.engines.devices import choose_engine, require_device
+from fedfeast.engines.devices import choose_engine, require_device, require_memory
 from fedfeast.engines.ranks import LostRank, join_ranks
 from fedfeast.errors import InvalidInput
-from fedfeast.evaluation import ClientsValidation, ClientWins, Curve, Measured, count_client_wins, measure_sets
+from fedfeast.evaluation import (
+    ClientsValidation,
+    ClientWins,
+    Curve,
+    Evaluator,
+    Measured,
+    count_client_wins,
+    measure_sets,
+)
 from fedfeast.evaluation.by_clients import KEPT_BACK
 from fedfeast.evaluation.evaluator import OnPoint
 from fedfeast.federation import OperatingPoint, require_accountant, spent_epsilon
@@ -60,12 +68,17 @@ class Run:
         recipe: str | Path | Recipe,
         out: str | Path | None = None,
         settings: Mapping[str, Any] | Sequence[str] = (),
+        at_once: int = 1,
     ) -> "Run":
-        """Start a run in a folder (runs/NAME by default), or reopen the same run there."""
+        """Start a run in a folder (runs/NAME by default), or reopen the same run there.
+
+        A new one takes its part of the cores where several are at work at once.
+        """
         ranks, loaded = join_ranks(), resolve_recipe(recipe, settings)
-        threads = loaded.engine.threads or max(1, usable_cores() // ranks.local_size)
+        threads = loaded.engine.threads or max(1, usable_cores() // (ranks.local_size * at_once))
         folder = Path(out) if out is not None else Path("runs") / loaded.name
         device = require_device(loaded.engine.device)
+        require_memory(device, loaded.engine.memory_gib)
         if build_privacy(loaded) is not None:
             require_accountant()  # before training, not after it
         is_own = loaded.network.builder is not None
@@ -168,19 +181,9 @@ class Run:
         state, best = self._validated_state()
         federation = self.federation
         points = federation.method.operating_points()
-        flat, total = best.flat.to(federation.device), (2 if federation.tests else 1) * len(points)
-        done = iter(range(total))
-
-        def tell(point: OperatingPoint) -> None:
-            observer.on_evaluation(next(done), total)
-
         if not federation.tests:
             self._refuse_to_replace_tests()
-        validation, known = self._measure_validation(best, points, tell)
-        measured = dict[str, Measured]()
-        if federation.tests:
-            measured = measure_sets(federation.tests, federation.method, flat, points, tell, known)
-        observer.on_evaluation(total, total)
+        validation, measured = self._measure(best, points, observer)
         curve = next((one.curve for one in measured.values()), validation)
         numbers = {**self._numbers(state, best, curve), "validation_curve": validation.rows()}
         if not measured:
@@ -190,6 +193,29 @@ class Run:
             self.folder.write_client_values(measured)
         self.folder.write_summary(numbers, curve)
         return curve
+
+    def _measure(
+        self, best: Best, points: Sequence[OperatingPoint], observer: Observer
+    ) -> tuple[Curve, dict[str, Measured]]:
+        """Return the validation curve, and what was measured on the test sets, by their names."""
+        validation, method, tests = self.federation.validation, self.federation.method, self.federation.tests
+        by_server = isinstance(validation, Evaluator)
+        total = (2 if tests and not by_server else 1) * len(points)
+        flat, done = best.flat.to(self.federation.device), iter(range(total))
+
+        def tell(point: OperatingPoint) -> None:
+            observer.on_evaluation(next(done), total)
+
+        if isinstance(validation, Evaluator):
+            # The sets share the server's calibration examples, so that a network is recalibrated once.
+            sets = {"validation": validation} | {f"test {name}": evaluator for name, evaluator in tests.items()}
+            both = measure_sets(sets, method, flat, points, tell)
+            curve, measured = both["validation"].curve, {name: both[f"test {name}"] for name in tests}
+        else:
+            curve, known = self._measure_validation(best, points, tell)
+            measured = measure_sets(tests, method, flat, points, tell, known) if tests else {}
+        observer.on_evaluation(total, total)
+        return curve, measured
 
     def _measure_validation(
         self, best: Best, points: Sequence[OperatingPoint], tell: OnPoint

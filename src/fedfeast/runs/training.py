@@ -11,7 +11,7 @@ from fedfeast.engines.distributed import DistributedEngine, measure_curve
 from fedfeast.engines.ranks import LostRank, Ranks
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Curve, Validation, served_points
-from fedfeast.federation import Assignment, Engine, RoundOrder, TooFewAnswers, learning_rate, sample_cohort
+from fedfeast.federation import Assignment, Client, Engine, RoundOrder, TooFewAnswers, learning_rate, sample_cohort
 from fedfeast.randomness import named_generator
 from fedfeast.runs.assembly import Federation
 from fedfeast.runs.checkpoint import Best, TrainingState
@@ -96,6 +96,7 @@ def train_rounds(
 
     def save() -> None:
         if ranks.leads:
+            folder.sync_metrics()  # a checkpoint must never outlive the rows it counts
             folder.checkpoints.save(state)
 
     try:
@@ -106,10 +107,15 @@ def train_rounds(
             if last or state.finished_rounds % recipe.checkpoint.every_rounds == 0:
                 save()
                 saved_rounds = state.finished_rounds
-    except (KeyboardInterrupt, LostRank):
+    except (KeyboardInterrupt, LostRank, torch.OutOfMemoryError) as stop:
         if state.finished_rounds > saved_rounds:
             with uninterrupted():
                 save()
+        if isinstance(stop, torch.OutOfMemoryError):
+            raise InvalidInput(
+                f"the device's memory gave out in round {state.finished_rounds + 1}: lower training.batch_size = "
+                f"{recipe.training.batch_size}, raise engine.memory_gib where it is set, or free the device."
+            ) from stop
         raise
     return state, trainer.federation
 
@@ -146,7 +152,8 @@ class _RoundTrainer:
             assignments, method_state = self._plan(state, round_index)
             try:
                 weighed = policy.weighed(assignments)
-                result = self._engine.run_round(RoundOrder(state.flat, weighed, round_index, rate, policy))
+                ahead = self._ahead(round_index + 1)
+                result = self._engine.run_round(RoundOrder(state.flat, weighed, round_index, rate, policy, ahead))
                 break
             except TooFewAnswers:
                 continue  # with whoever is there by then
@@ -182,16 +189,23 @@ class _RoundTrainer:
         return TrainingState(round_index + 1, result.flat, method_state, best, metrics_bytes, result.history), row
 
     def _plan(self, state: TrainingState, round_index: int) -> tuple[list[Assignment], Any]:
+        generator = named_generator(self.federation.recipe.seed, "plan", round_index)
+        cohort = self._sample(round_index)
+        return self.federation.method.plan_round(state.method_state, state.flat, cohort, round_index, generator)
+
+    def _sample(self, round_index: int) -> list[Client]:
         federation = self.federation
-        seed = federation.recipe.seed
         sampled = sample_cohort(
             federation.participants,
             federation.recipe.training.clients_per_round,
-            named_generator(seed, "cohort", round_index),
+            named_generator(federation.recipe.seed, "cohort", round_index),
         )
-        cohort = [federation.clients[index] for index in sampled]
-        generator = named_generator(seed, "plan", round_index)
-        return federation.method.plan_round(state.method_state, state.flat, cohort, round_index, generator)
+        return [federation.clients[index] for index in sampled]
+
+    def _ahead(self, round_index: int) -> list[Client]:
+        """Return who a round to come will ask, where the engine makes use of it."""
+        is_useful = self._engine.prepares_ahead and round_index < self.federation.recipe.training.rounds
+        return self._sample(round_index) if is_useful else []
 
     def _validate(self, flat: torch.Tensor) -> Curve:
         """Return the validation curve, measured at the points that serve somebody."""

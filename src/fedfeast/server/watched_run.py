@@ -7,9 +7,10 @@ from typing import Any
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation.published import ANCHORS_MACS, TRAINING_RULES
 from fedfeast.presentation.budget_histogram import budget_histogram
+from fedfeast.presentation.round_reader import RoundReader, Row
 from fedfeast.runs import Run
 from fedfeast.server.offer import Offer
-from fedfeast.server.progress import SENTENCES, RoundReader, Row, State, state_of
+from fedfeast.server.progress import SENTENCES, State, state_of
 from fedfeast.serving.bundle_cache import BundleCache
 
 Signature = tuple[tuple[str, int], ...]

@@ -10,4 +10,6 @@ from fedfeast.studies.running import StudyResult as StudyResult
 from fedfeast.studies.running import conclude_study as conclude_study
 from fedfeast.studies.running import plan_study as plan_study
 from fedfeast.studies.running import train_study as train_study
+from fedfeast.studies.side_by_side import FailedRuns as FailedRuns
+from fedfeast.studies.side_by_side import RunProgress as RunProgress
 from fedfeast.studies.study import Study as Study

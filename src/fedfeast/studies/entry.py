@@ -13,10 +13,15 @@ def study(
     out: Path | str | None = None,
     options: StudyOptions | None = None,
     observer: StudyObserver | None = None,
+    at_once: int = 1,
+    mps: bool | None = None,
 ) -> StudyResult:
-    """Run a study in a folder (studies/NAME by default), write its report and return its tables and curves."""
+    """Run a study in a folder (studies/NAME by default), write its report and return its tables and curves.
+
+    Several runs at once share the device, a process each; one at a time is trained in this process.
+    """
     plan = plan_by_name(name, out, options or StudyOptions())
-    train_study(plan, observer)
+    train_study(plan, observer, at_once, mps)
     result = conclude_study(plan)
     write_study_report(result)
     return result

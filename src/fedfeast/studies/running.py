@@ -3,6 +3,8 @@
 import hashlib
 import json
 import re
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,14 +20,22 @@ from fedfeast.studies.arms import Arm
 from fedfeast.studies.options import StudyOptions
 from fedfeast.studies.protocol import differences, is_of, refuse_disagreement
 from fedfeast.studies.results import Outcome, Results
+from fedfeast.studies.side_by_side import (
+    PendingRun,
+    RunProgress,
+    SideBySideObserver,
+    refuse_at_once,
+    run_side_by_side,
+    sharing_device,
+)
 from fedfeast.studies.study import Findings, Study
 from fedfeast.whole_files import write_json
 
 LONGEST_NAME = 80  # of a run's folder, before its hash
 
 
-class StudyObserver(Observer, Protocol):
-    """Is told of a study's progress, and of the progress of each of its runs."""
+class StudyObserver(Observer, SideBySideObserver, Protocol):
+    """Is told of a study's progress, and of the progress of each of its runs, one at a time or several at once."""
 
     def on_run(self, number: int, total: int, name: str, reused: bool) -> None:
         """A run begins, or was found finished."""
@@ -36,6 +46,12 @@ class SilentStudy(Silent):
     """An observer that shows nothing."""
 
     def on_run(self, number: int, total: int, name: str, reused: bool) -> None:
+        """Show nothing."""
+
+    def on_device_shared(self, sentence: str) -> None:
+        """Show nothing."""
+
+    def on_progress(self, runs: Sequence[RunProgress]) -> None:
         """Show nothing."""
 
 
@@ -94,9 +110,20 @@ def plan_study(study: Study, folder: Path, options: StudyOptions) -> StudyPlan:
     return StudyPlan(study, base, runs, options, folder)
 
 
-def train_study(plan: StudyPlan, observer: StudyObserver | None = None) -> None:
-    """Train every run that is not finished yet, one after the other."""
+def train_study(
+    plan: StudyPlan, observer: StudyObserver | None = None, at_once: int = 1, mps: bool | None = None
+) -> None:
+    """Train every run that is not finished yet, one after the other, or several at once in processes of their own.
+
+    Processes that share a GPU do so through NVIDIA's MPS where it can be had; mps asks for it, or for none.
+    """
     ranks, shown = join_ranks(), observer or SilentStudy()
+    refuse_at_once(at_once, mps)
+    if at_once > 1 and plan.study.trains:
+        if ranks.size > 1:
+            raise InvalidInput(f"--at-once {at_once} starts processes of its own: start the study without torchrun.")
+        _train_side_by_side(plan, shown, at_once, mps)
+        return
     ranks.from_leader(lambda: _claim(plan))
     if not plan.study.trains:
         return
@@ -107,6 +134,28 @@ def train_study(plan: StudyPlan, observer: StudyObserver | None = None) -> None:
             shown.on_run(number, len(plan.runs), planned.label, reused)
         if not reused:
             Run.create(planned.recipe, path).train(shown)
+
+
+def _train_side_by_side(plan: StudyPlan, shown: StudyObserver, at_once: int, mps: bool | None) -> None:
+    """Train the same runs in the same folders, so many at a time; arms that are one run are trained once."""
+    total, names = len(plan.runs), set[str]()
+    finished, pending = list[tuple[int, str]](), list[PendingRun]()
+    for number, planned in enumerate(plan.runs, start=1):
+        name = folder_name(planned.recipe)
+        folder, log = plan.runs_folder / name, plan.folder / "logs" / f"{name}.log"
+        if name not in names and is_finished(folder, planned.recipe):
+            finished.append((number, planned.label))
+        elif name not in names:
+            pending.append(PendingRun(number, planned.label, planned.recipe, folder, log))
+        names.add(name)
+    with ExitStack() as stack:
+        share = stack.enter_context(sharing_device(pending, at_once, mps)) if pending else None
+        _claim(plan)
+        for number, label in finished:
+            shown.on_run(number, total, label, True)
+        if share is not None:
+            shown.on_device_shared(share.sentence)
+            run_side_by_side(pending, share, shown, lambda run: shown.on_run(run.number, total, run.label, False))
 
 
 def conclude_study(plan: StudyPlan) -> StudyResult:

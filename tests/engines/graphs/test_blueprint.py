@@ -8,6 +8,7 @@ from fedfeast.engines.graphs.blueprint import (
     active_positions,
     chunk_of,
     make_blueprint,
+    parts_at_once,
     passive_positions,
 )
 from fedfeast.engines.graphs.gradient_plan import plan_gradients, plan_whole_gradients
@@ -125,22 +126,20 @@ def test_tables_cover_every_place_once(architecture: Architecture, batch: int) -
     blueprint = make_blueprint(WHOLE, architecture, plan, CHUNK, CPU)
     covered = torch.zeros(blueprint.layout.size, dtype=torch.int64)
     named = {blueprint.layout.offsets[name]: place for name, place in plan.places.items()}
-    for table in blueprint.tables:
-        assert PARTS_TO_SIZE[table.parts_at_once] == table.size
-        assert table.rows.dtype == torch.int32
-        for start, count, first, parts, size in table.rows.tolist():
-            assert 0 < count <= table.size
-            assert start % CHUNK == 0, "a program never shares a chunk with another"
-            covered[start : start + count] += 1
-            offset = max(each for each in named if each <= start)
-            place = named[offset]
-            assert (first - place.start, parts, size) == (start - offset, place.parts, place.size)
-            assert table.parts_at_once >= min(parts, max(PARTS_TO_SIZE))
+    assert blueprint.table.dtype == torch.int32
+    for start, count, first, parts, size in blueprint.table.tolist():
+        assert 0 < count <= PARTS_TO_SIZE[parts_at_once(parts)]
+        assert start % CHUNK == 0, "a program never shares a chunk with another"
+        covered[start : start + count] += 1
+        offset = max(each for each in named if each <= start)
+        place = named[offset]
+        assert (first - place.start, parts, size) == (start - offset, place.parts, place.size)
+        assert parts_at_once(parts) >= min(parts, max(PARTS_TO_SIZE))
     expected = torch.zeros_like(covered)
     for view in blueprint.layout.views(expected).values():
         view.fill_(1)
     assert torch.equal(covered, expected)
-    assert sum(len(table.rows) for table in blueprint.tables) >= len(plan.places)
+    assert len(blueprint.table) >= len(plan.places)
 
 
 RANKS = {

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fedfeast.engines.graphs import Precision
-from fedfeast.engines.graphs.blueprint import CHUNK
+from fedfeast.engines.graphs.blueprint import CHUNK, Blueprint
 from fedfeast.engines.graphs.context import GraphContext, can_fuse
 from fedfeast.engines.graphs.plain_vectors import PlainVectors
 from fedfeast.federation import Assignment, Client, LocalSgd
@@ -62,6 +62,14 @@ def test_fused_contexts_move_chunks() -> None:
     assert max(parts) > 1
 
 
+def assert_holds(shared: GraphContext, blueprint: Blueprint) -> None:
+    rounded, others = shared.compact_sizes
+    length = blueprint.index.numel() * shared.chunk
+    assert blueprint.layout.size <= length
+    assert blueprint.num_rounded <= rounded
+    assert length - blueprint.num_rounded <= others
+
+
 @pytest.mark.parametrize("fused", [False, True])
 def test_buffers_hold_every_architecture(fused: bool) -> None:
     shared = context(fused)
@@ -70,7 +78,7 @@ def test_buffers_hold_every_architecture(fused: bool) -> None:
     assert shared.largest == points[-1].architecture
     for architecture in shared.architectures:
         blueprint = shared.blueprint(architecture)
-        assert blueprint.layout.size <= blueprint.index.numel() * shared.chunk <= shared.compact_size
+        assert_holds(shared, blueprint)
         assert blueprint.plan.size <= shared.gradient_size
 
 
@@ -137,7 +145,7 @@ def test_only_networks_that_training_comes_back_to_are_remembered() -> None:
 def test_buffers_hold_drawn_networks_too(fused: bool) -> None:
     shared, _, strange = drawing_context(fused)
     blueprint = shared.blueprint(strange.architectures[0])
-    assert blueprint.index.numel() * shared.chunk <= shared.compact_size
+    assert_holds(shared, blueprint)
     assert blueprint.plan.size <= shared.gradient_size
     assert shared.largest == shared.method.network.space.largest  # type: ignore[attr-defined]
 

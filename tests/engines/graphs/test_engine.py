@@ -11,6 +11,7 @@ from tiny import SPACE, TINY, TORN_SPACE
 
 from fedfeast.data import Augmentation, Examples, Mixing, Normalisation, Preparation, ShardedExamples
 from fedfeast.engines import EagerEngine, GraphEngine, Precision
+from fedfeast.engines.graphs.memory import Arrangement
 from fedfeast.engines.graphs.slots import Slot
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Assignment, Client, LocalSgd, RoundOrder, RoundResult
@@ -95,7 +96,7 @@ def test_clients_that_find_no_room_wait_their_turn(
     built = federation("full")
     planned, flat = cohort(built, 3), built.initial_weights()
     eager, graphs = engines(built)
-    monkeypatch.setattr("fedfeast.engines.graphs.engine.slots_that_fit", lambda *_: 1)
+    monkeypatch.setattr("fedfeast.engines.graphs.engine.arrangement_that_fits", lambda *_: Arrangement(1, 3))
     with caplog.at_level(logging.WARNING, "fedfeast"):
         results = [graphs.run_round(RoundOrder(flat, planned, round_index, RATE)) for round_index in (0, 0)]
     expected = eager.run_round(RoundOrder(flat, planned, 0, RATE))
@@ -132,6 +133,24 @@ def test_the_same_round_gives_the_same_bits() -> None:
     one, other = (engines(built)[1].run_round(RoundOrder(flat, planned, 0, RATE)) for _ in range(2))
     assert torch.equal(one.flat, other.flat)
     assert one.losses == other.losses
+
+
+def test_knowing_who_comes_next_changes_nothing() -> None:
+    built = federation("full")
+    planned, other = cohort(built, 4), cohort(built, 3)
+    orders = [planned, other, planned, planned]
+    results = []
+    for knows in (False, True):
+        engine, weights, losses = engines(built)[1], built.initial_weights(), list[Mapping[str, float]]()
+        for round_index, assignments in enumerate(orders):
+            to_come = orders[round_index + 1] if round_index + 1 < len(orders) else []
+            ahead = [one.client for one in to_come] if knows else []
+            result = engine.run_round(RoundOrder(weights, assignments, round_index, RATE, ahead=ahead))
+            weights = result.flat
+            losses.append(result.losses)
+        results.append((weights, losses))
+    assert torch.equal(results[0][0], results[1][0])
+    assert results[0][1] == results[1][1]
 
 
 def tiny_parts(divisor: int, sizes: tuple[int, int]) -> tuple[Feast, ShardedExamples, Preparation, LocalSgd, int]:
@@ -206,5 +225,6 @@ def test_too_little_memory_for_one_client_is_said_in_a_sentence(monkeypatch: pyt
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(Slot, "step", failing)
-    with pytest.raises(InvalidInput, match=r"too small for one client with training.batch_size = 32: lower it"):
+    sentence = r"too small for one client with training.batch_size = 32: lower it, let it take about 0\.8 GiB"
+    with pytest.raises(InvalidInput, match=sentence):
         graphs.run_round(RoundOrder(built.initial_weights(), cohort(built, 4), 0, RATE))

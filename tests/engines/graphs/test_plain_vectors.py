@@ -28,11 +28,11 @@ def drawn(name: str, size: int = NETWORK.layout.size) -> torch.Tensor:
 def test_gathering_rounds_convolutions_alone(low_type: torch.dtype) -> None:
     source, size = drawn("source"), BLUEPRINT.index.numel()
     low = torch.zeros(size, dtype=low_type)
-    full = low if low_type == torch.float64 else torch.zeros(size, dtype=torch.float64)
+    full = torch.zeros(size, dtype=torch.float64)
     PlainVectors().gather(source, BLUEPRINT, low, full)
     expected = NETWORK.layout.views(source, BLUEPRINT.layout.shapes)
-    for name, shape in BLUEPRINT.layout.shapes.items():
-        got = BLUEPRINT.layout.views(low if len(shape) == 4 else full)[name]
+    for name, got in BLUEPRINT.weights(low, full).items():
+        assert got.dtype == (low_type if got.dim() == 4 else torch.float64)
         assert torch.equal(got, expected[name].to(got.dtype)), name
 
 

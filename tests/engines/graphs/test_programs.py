@@ -45,9 +45,8 @@ def test_a_network_leaves_outputs_and_takes_their_gradients(position: int) -> No
     shared, network = context(), context().method.network
     architecture = shared.architectures[position]
     blueprint = shared.blueprint(architecture)
-    compact = torch.zeros(shared.compact_size, dtype=torch.float64)
-    counters = torch.zeros(1, dtype=torch.int32)
-    memory = Memory(compact, compact, torch.full((shared.gradient_size,), torch.nan, dtype=torch.float64), counters)
+    memory = Memory.of(shared)
+    memory.gradients.fill_(torch.nan)
     program, rooms = NetworkProgram(shared, blueprint, batch(), memory), exchange()
     for seed in range(2):  # the same memory again, other weights
         flat = network.initial_weights(named_generator(seed)).double()
@@ -100,6 +99,16 @@ def test_what_is_only_handed_on_is_not_copied() -> None:
     program = LossProgram(context(), "student", batch(), {}, exchange(), carried)
     assert program.carried_out is program.carried_in
     assert program.carried_in is not carried
+
+
+@pytest.mark.parametrize("precision", [Precision(), Precision(torch.float64, torch.float64)])
+def test_the_bytes_of_a_lanes_memory_are_known_before_it_is_made(precision: Precision) -> None:
+    shared = GraphContext(context().method, LocalSgd(), precision, torch.device("cpu"), (4, 1, 8, 8), False)
+    memory = Memory.of(shared)
+    parts = (memory.low, memory.full, memory.gradients, memory.counters)
+    assert Memory.num_bytes(shared) == sum(part.nbytes for part in parts)
+    assert memory.low.dtype == precision.activations
+    assert memory.full.numel() < memory.low.numel(), "convolutions are kept rounded alone"
 
 
 def test_room_for_outputs_and_their_gradients() -> None:

@@ -110,6 +110,28 @@ def test_lanes_are_opened_as_passes_need_them() -> None:
     assert len(slot.lanes_for(3)) == len(slot.lanes) == 3
 
 
+@pytest.mark.parametrize(
+    ("most_lanes", "expected"), [(1, [0, 0, 0, 0]), (2, [0, 1, 1, 1]), (3, [0, 1, 2, 1]), (9, [0, 1, 2, 3])]
+)
+def test_passes_share_lanes_where_memory_is_short(most_lanes: int, expected: list[int]) -> None:
+    slot, shared, _ = make_slot()
+    shared.most_lanes = most_lanes
+    assert [slot.lanes.index(lane) for lane in slot.lanes_for(4)] == expected
+
+
+@pytest.mark.parametrize("most_lanes", [1, 2])
+def test_a_slot_trains_the_same_on_fewer_lanes(most_lanes: int) -> None:
+    one, trained = assignment(0), []
+    for lanes in (3, most_lanes):
+        slot, shared, record = make_slot()
+        shared.most_lanes, shared.is_short_of_memory = lanes, lanes < 3
+        trained.append(one.slice_map.gather(train(slot, shared, record, one)))
+        assert len(slot.lanes) == lanes
+    change = (trained[0] - one.slice_map.gather(federation().initial_weights())).norm()
+    assert float((trained[1] - trained[0]).norm() / change) < 1e-12
+    assert float(change) > 0
+
+
 def test_memory_of_a_slot() -> None:
     slot, shared, record = make_slot()
     size = shared.method.network.layout.size
@@ -129,7 +151,19 @@ def test_a_lane_keeps_rounded_weights_apart(activations: torch.dtype) -> None:
     lane = Slot(other, BatchRecord(shared.input_shape, activations), 0).lanes_for(1)[0]
     assert lane.memory.low.dtype == activations
     assert lane.memory.full.dtype == torch.float64
-    assert (lane.memory.low is lane.memory.full) == (activations == torch.float64)
+    assert lane.memory.low.data_ptr() != lane.memory.full.data_ptr()
+
+
+def test_a_forward_pass_loads_the_weights_it_computes_with() -> None:
+    slot, shared, _ = make_slot()
+    network, memory = slot.lanes_for(1)[0].network(shared.largest), slot.lanes[0].memory
+    layout, shapes = shared.method.network.layout, shared.method.network.shapes(shared.largest)
+    for seed in range(2):
+        slot.weights.copy_(torch.from_numpy(named_generator(seed).normal(size=slot.weights.numel())))
+        network.forward()
+        held = shared.blueprint(shared.largest).weights(memory.low, memory.full)
+        for name, expected in layout.views(slot.weights, shapes).items():
+            assert torch.equal(held[name], expected), name
 
 
 def test_what_a_pass_leaves_reaches_the_next_one() -> None:
@@ -138,10 +172,10 @@ def test_what_a_pass_leaves_reaches_the_next_one() -> None:
     slot.load(built.initial_weights(), one)
     teacher, student = built.method.passes(one, 0, named_generator(0))[:2]
     first, second = slot.lanes_for(2)
-    left = first.run(teacher, slot.weights, Carried(None, None))
+    left = first.run(teacher, Carried(None, None))
     assert left.value is not None
     torch.testing.assert_close(left.value.sum(1), torch.ones(16, dtype=torch.float64))
-    second.run(student, slot.weights, left)
+    second.run(student, left)
     ((role, program),) = second.loss_programs()
     assert role == "student"
     assert program.carried_in is not None
@@ -175,7 +209,7 @@ def test_a_slot_that_computes_with_other_weights_keeps_them_apart() -> None:
     train(slot, shared, record, one, "fiarse")
     memory = slot.lanes[0].memory
     blueprint = shared.blueprint(shared.largest)
-    computed = blueprint.layout.views(memory.full)["head4.weight"]
+    computed = blueprint.weights(memory.low, memory.full)["head4.weight"]
     mask = shared.method.network.layout.views(one.slice_map.mask)["head4.weight"]  # type: ignore[attr-defined]
     assert 0 < int(mask.sum()) < mask.numel()
     assert (computed[~mask] == 0).all()

@@ -2,8 +2,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfeast.engines.graphs.slots import COUNTERS
 from fedfeast.engines.graphs.tiles import (
+    LARGEST,
+    PROGRAMS,
     Tiles,
     ceil_div,
     power_of_two,
@@ -43,21 +44,28 @@ def test_vectors_need_rows_at_multiples_of_eight(channels: int, expected: int) -
 def check_tiles(tiles: Tiles) -> None:
     for name in ("rows", "columns", "depth", "warps"):
         assert is_power_of_two(getattr(tiles, name)), name
-    assert 16 <= tiles.rows <= 128, "a product of matrices takes at least sixteen"
-    assert 16 <= tiles.columns <= 128
+    assert min(tiles.rows, tiles.columns) >= 16, "a product of matrices takes at least sixteen"
+    assert tiles.rows * tiles.columns <= 64 * 32 * tiles.warps, "a thread has registers for so many products"
+    assert tiles.rows * tiles.columns <= LARGEST
     assert 32 <= tiles.depth <= 64
 
 
 @modest
-@given(pixels, channels, channels, taps)
-def test_tiles_of_products(num_pixels: int, incoming: int, outgoing: int, num_taps: int) -> None:
-    tiles = product_tiles(num_pixels, num_taps * incoming, outgoing, item_bytes=2)
+@given(pixels, channels, channels, taps, st.sampled_from([2, 4]), st.sampled_from([LARGEST, LARGEST // 2]))
+def test_tiles_of_products(
+    num_pixels: int, incoming: int, outgoing: int, num_taps: int, item_bytes: int, largest: int
+) -> None:
+    tiles = product_tiles(num_pixels, num_taps * incoming, outgoing, item_bytes, largest)
     check_tiles(tiles)
+    assert tiles.rows * tiles.columns <= min(largest, largest // 8 * tiles.warps)
+    assert tiles.columns >= min(outgoing, 128), "pixels are gathered once for up to 128 channels"
+    shared = tiles.stages * tiles.depth * (tiles.rows + tiles.columns) * item_bytes
+    assert shared <= 96 * 1024, "what the smaller devices of compute capability 8.6 have"
     programs = ceil_div(num_pixels, tiles.rows) * ceil_div(outgoing, tiles.columns)
-    assert tiles.splits in (1, 2, 4)
+    assert tiles.splits in (1, 2, 4, 8)
     if tiles.splits > 1:
-        assert programs <= COUNTERS, "a counter for each tile"
-        assert num_taps * incoming >= 1024 * tiles.splits, "every program has work"
+        assert programs < PROGRAMS, "tiles without splits would be too few"
+        assert num_taps * incoming >= 512 * tiles.splits, "every program has work"
 
 
 @modest
@@ -67,14 +75,24 @@ def test_cuts_of_weight_gradients(num_pixels: int, incoming: int, outgoing: int,
     check_tiles(cut.tiles)
     assert cut.tiles.splits == 1
     assert cut.shifts_input == (stride > 1 or incoming <= outgoing)
-    assert 1 <= cut.parts <= max(1, num_pixels // cut.tiles.depth), "no part is without pixels"
+    assert 1 <= cut.parts <= max(1, num_pixels // 512), "no part is without pixels, nor has few"
     plain, shifted = (outgoing, incoming) if cut.shifts_input else (incoming, outgoing)
     programs = ceil_div(plain, cut.tiles.rows) * ceil_div(num_taps * shifted, cut.tiles.columns)
-    assert cut.parts == 1 or cut.parts * programs <= 264
+    assert cut.parts == 1 or cut.parts * programs <= PROGRAMS
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "rows", "columns"),
+    [(16, 8, 16, 128), (80, 8, 128, 128), (152, 16, 64, 256), (256, 24, 128, 128)],
+)
+def test_tiles_of_weight_gradients_read_little(wide: int, narrow: int, rows: int, columns: int) -> None:
+    for incoming, outgoing in ((wide, narrow), (narrow, wide)):
+        tiles = weight_cut(65536, incoming, outgoing, 9, 1).tiles
+        assert (tiles.rows, tiles.columns) == (rows, columns)
 
 
 def test_deep_products_of_few_tiles_are_split() -> None:
-    assert product_tiles(1024, 9 * 1024, 64, 2).splits == 4
+    assert product_tiles(1024, 9 * 1024, 64, 2).splits == 8
     assert product_tiles(65536, 9 * 1024, 64, 2).splits == 1
     assert product_tiles(1024, 9 * 64, 64, 2).splits == 1
 

@@ -1,28 +1,19 @@
 """What every lane needs to know of an architecture: where its weights come from and its gradients go."""
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from math import prod
 
 import torch
 from torch import Tensor
 
-from fedfeast.engines.graphs.gradient_plan import GradientPlan, Place
+from fedfeast.engines.graphs.gradient_plan import GradientPlan
 from fedfeast.networks import Layout, Network
 from fedfeast.networks.layout import Shapes, stored_axes
 from fedfeast.routing import SliceMap
 
 CHUNK = 8  # neighbouring positions that kernels move together, where channels come in multiples of it
 PARTS_TO_SIZE = {1: 1024, 8: 512, 32: 128}  # partial gradients added at once -> positions of a program
-
-
-@dataclass(frozen=True, eq=False)
-class Table:
-    """Rows (start in the compact vector, count, start of the partials, parts, size of a part), one a program."""
-
-    rows: Tensor  # (programs, 5) int32
-    size: int  # positions of a program, at most
-    parts_at_once: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +25,17 @@ class Blueprint:
     num_rounded: int  # positions of the compact vector that hold convolutions
     index: Tensor  # int32: for each chunk of the compact vector one of the full vector, -1 for a pad
     plan: GradientPlan
-    tables: tuple[Table, ...]
+    # (programs, 5) int32: start in the compact vector, count, start of the partials, parts, size of a part
+    table: Tensor
+
+    def weights(self, low: Tensor, full: Tensor) -> dict[str, Tensor]:
+        """Return every tensor as a view: convolutions of the rounded vector, all others of the whole one."""
+        shapes = self.layout.shapes
+        rounded = {name: shape for name, shape in shapes.items() if len(shape) == 4}
+        others = {name: shape for name, shape in shapes.items() if len(shape) != 4}
+        behind = {name: self.layout.offsets[name] - self.num_rounded for name in others}
+        views = self.layout.views(low, rounded) | Layout(behind, others, self.layout.size).views(full)
+        return {name: views[name] for name in shapes}
 
 
 def chunk_of(source: Layout, all_shapes: Iterable[Shapes]) -> int:
@@ -47,14 +48,18 @@ def chunk_of(source: Layout, all_shapes: Iterable[Shapes]) -> int:
     return CHUNK if whole else 1
 
 
+def compact_layout(shapes: Shapes) -> tuple[Layout, int]:
+    """Return the layout of a compact vector, and how many of its positions hold convolutions: they come first."""
+    convolutions = {name: shape for name, shape in shapes.items() if len(shape) == 4}
+    return Layout.of(convolutions | dict(shapes), CHUNK), _padded(Layout.of(convolutions, CHUNK).size, CHUNK)
+
+
 def make_blueprint(
     network: Network, architecture: Hashable, plan: GradientPlan, chunk: int, device: torch.device
 ) -> Blueprint:
     """Draw up the blueprint of an architecture."""
     shapes = network.shapes(architecture)
-    convolutions = {name: shape for name, shape in shapes.items() if len(shape) == 4}
-    num_rounded = _padded(Layout.of(convolutions, CHUNK).size, CHUNK)
-    layout = Layout.of(convolutions | shapes, CHUNK)
+    layout, num_rounded = compact_layout(shapes)
     positions = torch.arange(network.layout.size, dtype=torch.int32, device=device)
     routed = network.layout.views(positions, shapes)
     index = torch.full((_padded(layout.size, CHUNK),), -1, dtype=torch.int32, device=device)
@@ -62,7 +67,7 @@ def make_blueprint(
         local.copy_(routed[name])
     first = index.view(-1, chunk)[:, 0]
     index = torch.where(first >= 0, first // chunk, -1).contiguous()
-    return Blueprint(architecture, layout, num_rounded, index, plan, _tables(layout, plan, device))
+    return Blueprint(architecture, layout, num_rounded, index, plan, _table(layout, plan).to(device))
 
 
 def active_positions(network: Network, architectures: Iterable[Hashable], chunk: int, device: torch.device) -> Tensor:
@@ -101,20 +106,16 @@ def _padded(size: int, chunk: int) -> int:
     return -(-size // chunk) * chunk
 
 
-def _tables(layout: Layout, plan: GradientPlan, device: torch.device) -> tuple[Table, ...]:
-    groups: dict[int, dict[str, Place]] = {at_once: {} for at_once in PARTS_TO_SIZE}
-    for name, place in plan.places.items():
-        groups[next((most for most in PARTS_TO_SIZE if place.parts <= most), max(PARTS_TO_SIZE))][name] = place
-    return tuple(
-        Table(_rows(layout, places, PARTS_TO_SIZE[at_once]).to(device), PARTS_TO_SIZE[at_once], at_once)
-        for at_once, places in groups.items()
-        if places
-    )
+def parts_at_once(parts: int) -> int:
+    """Return how many of a tensor's partial gradients a program adds up at once."""
+    return next((most for most in PARTS_TO_SIZE if parts <= most), max(PARTS_TO_SIZE))
 
 
-def _rows(layout: Layout, places: Mapping[str, Place], size: int) -> Tensor:
+def _table(layout: Layout, plan: GradientPlan) -> Tensor:
     rows = []
-    for name, place in places.items():
+    # Those with many parts first: they take the longest.
+    for name, place in sorted(plan.places.items(), key=lambda item: -item[1].parts):
+        size = PARTS_TO_SIZE[parts_at_once(place.parts)]
         for offset in range(0, place.size, size):
             count = min(size, place.size - offset)
             rows.append((layout.offsets[name] + offset, count, place.start + offset, place.parts, place.size))

@@ -1,5 +1,6 @@
 """What all lanes of an engine share: the method, the precision, and a blueprint of every architecture seen."""
 
+import sys
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -9,9 +10,11 @@ import torch
 from torch import Tensor
 
 from fedfeast.engines.graphs.blueprint import (
+    CHUNK,
     Blueprint,
     active_positions,
     chunk_of,
+    compact_layout,
     make_blueprint,
     passive_positions,
 )
@@ -56,6 +59,8 @@ class GraphContext:
     output_shapes: dict[Hashable, Shapes] = field(default_factory=dict)  # of architectures that ran once
     setup_seconds: float = 0.0
     num_graphs: int = 0
+    most_lanes: int = sys.maxsize  # of a slot: passes share them where memory is short
+    is_short_of_memory: bool = False
 
     @property
     def fused_layers(self) -> bool:
@@ -89,14 +94,18 @@ class GraphContext:
         return chunk_of(network.layout, [network.shapes(one) for one in self.architectures]) if self.fused else 1
 
     @cached_property
-    def compact_size(self) -> int:
-        """The longest compact vector of any architecture served."""
-        return max(self.blueprint(architecture).index.numel() * self.chunk for architecture in self.architectures)
+    def compact_sizes(self) -> tuple[int, int]:
+        """The most positions of a compact vector that hold convolutions, and that hold anything else."""
+        network, rounded, others = self.method.network, 0, 0
+        for architecture in self.architectures:
+            layout, num_rounded = compact_layout(network.shapes(architecture))
+            rounded, others = max(rounded, num_rounded), max(others, layout.size + CHUNK - num_rounded)
+        return rounded, others
 
     @cached_property
     def gradient_size(self) -> int:
         """The longest gradient buffer of any architecture served."""
-        return max(self.blueprint(architecture).plan.size for architecture in self.architectures)
+        return max(self._plan(architecture).size for architecture in self.architectures)
 
     @property
     def largest(self) -> Hashable:
@@ -128,21 +137,30 @@ class GraphContext:
     def forget_strangers(self) -> None:
         """Let go of architectures that training does not come back to; no pass may be under way."""
         known = set(self.architectures)
-        for kept in (self._blueprints, self.output_shapes):
+        for kept in (self._blueprints, self._plans, self.output_shapes):
             for architecture in kept.keys() - known:
                 del kept[architecture]
         for key in [key for key in self._positions if not known.issuperset(key[0])]:
             del self._positions[key]
 
     def _plan(self, architecture: Hashable) -> GradientPlan:
-        if self.fused_layers:
-            return plan_gradients(self.method.network, architecture, self.input_shape, self.in_cuda)
-        return plan_whole_gradients(self.method.network, architecture)
+        if architecture not in self._plans:
+            network = self.method.network
+            self._plans[architecture] = (
+                plan_gradients(network, architecture, self.input_shape, self.in_cuda)
+                if self.fused_layers
+                else plan_whole_gradients(network, architecture)
+            )
+        return self._plans[architecture]
 
     @cached_property
     def architectures(self) -> Sequence[Hashable]:
         """Every architecture that training comes back to."""
         return self.method.trained_architectures()
+
+    @cached_property
+    def _plans(self) -> dict[Hashable, GradientPlan]:
+        return {}
 
     @cached_property
     def _blueprints(self) -> dict[Hashable, Blueprint]:

@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedfeast.data import Preparation, ShardedExamples, draw_local_plan
+from fedfeast.data import Preparation, ShardedExamples
 from fedfeast.data.batches import LocalPlan
-from fedfeast.data.round_batches import BatchRecord, make_round
+from fedfeast.data.round_batches import BatchRecord
 from fedfeast.engines.eager import EagerEngine
 from fedfeast.engines.graphs.captures import CannotCapture
 from fedfeast.engines.graphs.context import GraphContext, Precision, can_fuse
-from fedfeast.engines.graphs.memory import slots_that_fit
+from fedfeast.engines.graphs.memory import Arrangement, arrangement_that_fits, estimate_footprint
+from fedfeast.engines.graphs.mini_batches import BatchesAhead, BatchSource, DrawnBatches, RoundBatches
 from fedfeast.engines.graphs.slots import Slot
 from fedfeast.engines.graphs.streams import Mark, current_stream, most_urgent
 from fedfeast.errors import InvalidInput
@@ -30,7 +31,7 @@ from fedfeast.federation import (
     Pass,
     RoundOrder,
 )
-from fedfeast.randomness import named_generator
+from fedfeast.units import GIB
 
 MOST_SLOTS = 12  # a slot and its lanes take four streams, and PyTorch hands out 32 of a priority before it repeats
 
@@ -40,12 +41,19 @@ class ClientRound:
     """One client's round, every random choice drawn."""
 
     assignment: Assignment
-    plan: LocalPlan
+    drawn: DrawnBatches
     passes: Sequence[Sequence[Pass]]  # of each step
+
+    @property
+    def plan(self) -> LocalPlan:
+        """The client's mini-batches."""
+        return self.drawn.plan
 
 
 class GraphEngine(Engine):
     """Runs the clients of a cohort side by side, each step as captured graphs."""
+
+    prepares_ahead = True
 
     def __init__(
         self,
@@ -61,11 +69,12 @@ class GraphEngine(Engine):
         self._seed, self._device = seed, device
         precision = precision.for_network(method.network)
         self._record = BatchRecord.of(examples.pool, preparation, precision.activations)
+        self._batches = BatchesAhead(BatchSource(examples, preparation, self._record, seed), device)
         shape = self._record.input_shape
         self.context = GraphContext(method, sgd, precision, device, shape, can_fuse(precision, device))
         torch.backends.cudnn.deterministic = True  # plain layers give the same bits twice, as the fused ones do
         self._slots: list[Slot] = []
-        self._room: int | None = None  # for slots, measured with the first one
+        self._arrangement: Arrangement | None = None  # measured with the first slot
         self._eager: EagerEngine | None = None  # runs the rounds of what cannot be captured
 
     def collect(self, order: RoundOrder) -> Collected:
@@ -83,14 +92,18 @@ class GraphEngine(Engine):
         return replace(self._eager.collect(order), notes={"engine": "eager"})
 
     def _collect(self, order: RoundOrder) -> Collected:
-        rounds = [self.draw(assignment, order.round_index) for assignment in order.assignments]
+        batches = self._batches.take([one.client for one in order.assignments], order.round_index)
+        pairs = zip(order.assignments, batches.drawn, strict=True)
+        rounds = [self._with_passes(assignment, drawn) for assignment, drawn in pairs]
         # The longest first: they are the critical path, and the first slots go first on the device.
         rounds.sort(key=lambda one: -one.plan.num_steps)
         setup_before = self.context.setup_seconds
         self.context.forget_strangers()
         if not rounds:
             return Collected(Accumulator(order.flat.numel(), self._device), 0, {})
-        aggregator = self._train_in_room(rounds, order)
+        aggregator = self._train_in_room(rounds, batches, order)
+        # All is queued: what the next round needs is made beside it, before anybody waits.
+        self._batches.prepare(order.ahead, order.round_index + 1)
         totals = self._take_loss_totals()
         counts = Counter(one_pass.role for one in rounds for passes in one.passes for one_pass in passes)
         losses = {role: (totals[role], count) for role, count in counts.items()}
@@ -100,35 +113,38 @@ class GraphEngine(Engine):
 
     def draw(self, assignment: Assignment, round_index: int) -> ClientRound:
         """Draw a client's round, in the order of the eager engine."""
-        generator = named_generator(self._seed, "round", round_index, "client", assignment.client.index)
-        shape, num_examples = self._examples.pool.shape, assignment.client.num_examples
-        plan = draw_local_plan(num_examples, shape, self._preparation, round_index, generator)
-        passes = [self.method.passes(assignment, step, generator) for step in range(plan.num_steps)]
-        return ClientRound(assignment, plan, passes)
+        return self._with_passes(assignment, self._batches.source.draw(assignment.client, round_index))
 
-    def _train_in_room(self, rounds: Sequence[ClientRound], order: RoundOrder) -> Aggregator:
+    def _with_passes(self, assignment: Assignment, drawn: DrawnBatches) -> ClientRound:
+        """Draw the passes that follow a client's mini-batches."""
+        steps = range(drawn.plan.num_steps)
+        return ClientRound(assignment, drawn, [self.method.passes(assignment, step, drawn.generator) for step in steps])
+
+    def _train_in_room(self, rounds: Sequence[ClientRound], batches: RoundBatches, order: RoundOrder) -> Aggregator:
         """Train all clients; where memory gives out after all, begin again with half as many at once."""
         while True:
             try:
-                return self._train(rounds, order)
+                return self._train(rounds, batches, order)
             except torch.OutOfMemoryError:
-                self._room = len(self._slots) // 2
-            if not self._room:
+                tried = Arrangement(len(self._slots), max((len(slot.lanes) for slot in self._slots), default=0))
+            self._free_slots()
+            fewer = tried.halved()
+            if fewer is None:
                 raise InvalidInput(
                     f"the device's memory is too small for one client with training.batch_size = "
-                    f"{self._preparation.batch_size}: lower it, or set engine.name=eager."
+                    f"{self._preparation.batch_size}: lower it, let it take about {self._least_gib(rounds):.1f} GiB "
+                    "(engine.memory_gib, where it is set), or set engine.name=eager."
                 )
-            self._free_slots()
-            self._say_room(len(rounds))
+            self._take_arrangement(fewer, len(rounds), fewer.lanes + 1)
 
-    def _train(self, rounds: Sequence[ClientRound], order: RoundOrder) -> Aggregator:
+    def _train(self, rounds: Sequence[ClientRound], batches: RoundBatches, order: RoundOrder) -> Aggregator:
         """Queue the steps of all clients, one of each at a time; a slot that is done takes the next client."""
-        aggregator = order.policy.aggregator(order.flat, len(rounds))
-        clients, plans = [one.assignment.client.index for one in rounds], [one.plan for one in rounds]
-        rows = make_round(self._examples, clients, plans, self._record, self._preparation.normalisation)
+        aggregator, main = order.policy.aggregator(order.flat, len(rounds)), current_stream(self._device)
+        rows = batches.rows or self._batches.source.make([one.drawn for one in rounds])
+        main.wait_for(batches.ready)
         slots = self._slots_for(rounds)
-        ready = current_stream(self._device).mark()
-        waiting = _with_rows(rounds, rows)
+        ready = main.mark()
+        waiting = ((one, rows[one.assignment.client.index]) for one in rounds)
         at_work = {slot: self._work(slot, waiting, order, ready, aggregator) for slot in slots}
         while at_work:
             for slot in list(at_work):
@@ -188,14 +204,31 @@ class GraphEngine(Engine):
         if not self._slots:
             self._compile_ahead()
             self._slots.append(self._new_slot())
-            if self._room is None:
-                most_passes = max(len(passes) for one in rounds for passes in one.passes)
-                self._room = slots_that_fit(self.context, self._slots[0], most_passes)
-                if self._room < wanted:
-                    self._say_room(wanted)
-        while len(self._slots) < min(wanted, self._room or 1):
+            if self._arrangement is None:
+                steps = [passes for one in rounds for passes in one.passes]
+                fitting = arrangement_that_fits(self.context, self._slots[0], steps, wanted)
+                self._take_arrangement(fitting, wanted, max(map(len, steps)))
+        assert self._arrangement is not None
+        while len(self._slots) < min(wanted, self._arrangement.slots):
             self._slots.append(self._new_slot())
         return self._slots[:wanted]
+
+    def _take_arrangement(self, arrangement: Arrangement, wanted: int, passes: int) -> None:
+        """Take so many slots and lanes from here on; say so where clients have to wait."""
+        self._arrangement, self.context.most_lanes = arrangement, arrangement.lanes
+        self.context.is_short_of_memory = arrangement.slots < wanted or arrangement.lanes < passes
+        if arrangement.slots < wanted:
+            message = "the device's memory has room for %d of %d clients at once: the others wait their turn"
+            logging.getLogger("fedfeast").warning(message, arrangement.slots, wanted)
+
+    def _least_gib(self, rounds: Sequence[ClientRound]) -> float:
+        """Return about how much device memory one client at a time needs."""
+        pool, record = self._examples.pool, self._record
+        steps = [passes for one in rounds for passes in one.passes]
+        blank = torch.zeros(2, *record.input_shape[1:], dtype=torch.int64 if record.takes_tokens else torch.float32)
+        held = pool.inputs.nbytes + pool.labels.nbytes
+        footprint = estimate_footprint(self.context, steps, blank, record.num_bytes, held)
+        return footprint.least() / GIB
 
     def _free_slots(self) -> None:
         """Let go of all slots when what was queued on them is done."""
@@ -221,10 +254,6 @@ class GraphEngine(Engine):
         """Return a slot; the first ones, which take the longest clients, go first on the device."""
         return Slot(self.context, self._record, min(0, most_urgent(self._device) + len(self._slots)))
 
-    def _say_room(self, wanted: int) -> None:
-        message = "the device's memory has room for %d of %d clients at once: the others wait their turn"
-        logging.getLogger("fedfeast").warning(message, self._room, wanted)
-
     def _take_loss_totals(self) -> dict[str, float]:
         """Return each role's losses of the round, summed, and start again from zero."""
         programs = [
@@ -236,11 +265,3 @@ class GraphEngine(Engine):
             totals[role] += value
             program.total.zero_()
         return totals
-
-
-def _with_rows(rounds: Sequence[ClientRound], rows: Tensor) -> Iterator[tuple[ClientRound, Tensor]]:
-    """Yield each client's round with its rows of the prepared batches."""
-    start = 0
-    for one in rounds:
-        yield one, rows[start : start + one.plan.num_steps]
-        start += one.plan.num_steps

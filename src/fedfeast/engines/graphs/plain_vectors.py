@@ -36,7 +36,7 @@ class PlainVectors:
         """Copy an architecture's weights in: convolutions rounded, all others whole."""
         values, rounded = source[blueprint.index.clamp(min=0).long()], blueprint.num_rounded
         low[:rounded] = values[:rounded]
-        full[rounded : len(values)] = values[rounded:]
+        full[: len(values) - rounded] = values[rounded:]
 
     def add_gradients(self, gradient: Tensor, partials: Tensor, blueprint: Blueprint) -> None:
         """Add up the partial gradients of a pass at their positions."""

@@ -21,6 +21,8 @@ from fedfeast.networks.normalisation import ByBatch, by_batch
 if TYPE_CHECKING:  # kernels need Triton, which is not everywhere
     from fedfeast.engines.graphs.fused_layers import FusedLayers
 
+COUNTERS = 65536  # that the fused kernels of one lane share
+
 
 @dataclass(frozen=True, eq=False)
 class Exchange:
@@ -40,10 +42,28 @@ class Exchange:
 class Memory:
     """A lane's buffers: weights of the architecture at work, rounded and whole, and its gradients."""
 
-    low: Tensor
-    full: Tensor
+    low: Tensor  # convolutions
+    full: Tensor  # all else
     gradients: Tensor
     counters: Tensor
+
+    @classmethod
+    def of(cls, context: GraphContext) -> "Memory":
+        """Make room for any architecture that training comes back to."""
+        precision, device, (rounded, others) = context.precision, context.device, context.compact_sizes
+        return cls(
+            torch.zeros(rounded, dtype=precision.activations, device=device),
+            torch.zeros(others, dtype=precision.weights, device=device),
+            torch.zeros(context.gradient_size, dtype=precision.weights, device=device),
+            torch.zeros(COUNTERS, dtype=torch.int32, device=device),
+        )
+
+    @staticmethod
+    def num_bytes(context: GraphContext) -> int:
+        """Return the device memory that these buffers take."""
+        (rounded, others), precision = context.compact_sizes, context.precision
+        whole = (others + context.gradient_size) * precision.weights.itemsize
+        return rounded * precision.activations.itemsize + whole + COUNTERS * torch.int32.itemsize
 
 
 class NetworkProgram:
@@ -57,9 +77,8 @@ class NetworkProgram:
             assert isinstance(blueprint.architecture, Member)
             # Graphs read its tensors that do not learn, so that it must be there before them and outlive them.
             self._skeleton = self._network.skeleton(blueprint.architecture, context.precision.weights, device)
-        layout, shapes = blueprint.layout, blueprint.layout.shapes
-        low, full = layout.views(memory.low), layout.views(memory.full)
-        self._weights = {name: low[name] if len(shapes[name]) == 4 else full[name] for name in shapes}
+        shapes = blueprint.layout.shapes
+        self._weights = blueprint.weights(memory.low, memory.full)
         self._layers: Layers = by_batch if batch.draw is None else ByBatch(batch.draw)
         leaves = list(shapes)
         self._fused: FusedLayers | None = None

@@ -13,12 +13,12 @@ from fedfeast.engines.graphs.blueprint import CHUNK, Blueprint
 from fedfeast.engines.graphs.captures import capturing
 from fedfeast.engines.graphs.context import GraphContext, Shapes
 from fedfeast.engines.graphs.programs import Exchange, LossProgram, Memory, NetworkProgram
-from fedfeast.engines.graphs.streams import Mark, Pool, Stream, current_stream, new_pool, new_stream
+from fedfeast.engines.graphs.streams import Mark, Pool, Stream, current_stream, new_pool, new_stream, release_unused
 from fedfeast.federation import Assignment, Constants, Pass
 from fedfeast.networks import Layout
 from fedfeast.routing import LeadingSlices, SliceMap
 
-COUNTERS = 65536  # that the fused kernels of one lane share
+Load = Callable[[], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,35 +39,33 @@ class ReadyNetwork:
     is_captured: bool
 
     @classmethod
-    def captured(cls, program: NetworkProgram, exchange: Exchange, stream: Stream, pool: Pool) -> "ReadyNetwork":
-        """Capture both passes, to be replayed."""
+    def captured(
+        cls, program: NetworkProgram, load: Load, exchange: Exchange, stream: Stream, pool: Pool
+    ) -> "ReadyNetwork":
+        """Capture both passes, to be replayed; the forward pass begins with loading its weights."""
         return cls(
-            stream.capture(lambda: _ignore(program.forward(exchange)), pool),
+            stream.capture(lambda: _run_forward(program, load, exchange), pool),
             stream.capture(lambda: program.backward(exchange), pool),
             program,
             is_captured=True,
         )
 
     @classmethod
-    def uncaptured(cls, program: NetworkProgram, exchange: Exchange) -> "ReadyNetwork":
+    def uncaptured(cls, program: NetworkProgram, load: Load, exchange: Exchange) -> "ReadyNetwork":
         """Launch both passes' kernels anew each time: for an architecture that will hardly come again."""
-        return cls(lambda: program.forward(exchange), lambda: program.backward(exchange), program, is_captured=False)
+        forward, backward = lambda: _run_forward(program, load, exchange), lambda: program.backward(exchange)
+        return cls(forward, backward, program, is_captured=False)
 
 
 class Lane:
     """Runs one pass at a time from memory that stays in place."""
 
-    def __init__(self, context: GraphContext, batch: Batch, constants: Constants, priority: int) -> None:
-        self._context, self._batch, self._constants = context, batch, constants
-        precision, device = context.precision, context.device
-        low = torch.zeros(context.compact_size, dtype=precision.activations, device=device)
-        full = low if precision.activations == precision.weights else low.to(precision.weights)
-        self.memory = Memory(
-            low,
-            full,
-            torch.zeros(context.gradient_size, dtype=precision.weights, device=device),
-            torch.zeros(COUNTERS, dtype=torch.int32, device=device),
-        )
+    def __init__(
+        self, context: GraphContext, weights: Tensor, batch: Batch, constants: Constants, priority: int
+    ) -> None:
+        self._context, self._weights, self._batch, self._constants = context, weights, batch, constants
+        device = context.device
+        self.memory = Memory.of(context)
         self.stream = new_stream(device, priority)
         # Apart: a loss runs between a network's forward and backward pass, which share what lies in their pool.
         self._network_pool, self._loss_pool = new_pool(device), new_pool(device)
@@ -91,11 +89,14 @@ class Lane:
             program = NetworkProgram(context, blueprint, self._batch, self.memory)
         if context.is_own:
             self.stream.finish()  # other lanes will read the same tensors that do not learn, without asking
-        exchange = self._exchange(self._shapes_of(architecture, program))
+        load = self._load(blueprint)
+        exchange = self._exchange(self._shapes_of(architecture, program, load))
         if architecture not in context.architectures:
-            return ReadyNetwork.uncaptured(program, exchange)
+            return ReadyNetwork.uncaptured(program, load, exchange)
+        if context.is_short_of_memory:
+            release_unused()
         with capturing(f"the network {architecture}"):
-            network = ReadyNetwork.captured(program, exchange, self.stream, self._network_pool)
+            network = ReadyNetwork.captured(program, load, exchange, self.stream, self._network_pool)
         context.num_graphs += 2
         context.setup_seconds += time.perf_counter() - started
         return network
@@ -124,16 +125,14 @@ class Lane:
         """Return every loss captured so far, with its role."""
         return [(role, program) for (role, _, _), program in self._losses.items()]
 
-    def run(self, one_pass: Pass, weights: Tensor, carried: Carried) -> Carried:
-        """Queue a pass over a client's weights; return what it will leave to the next one.
+    def run(self, one_pass: Pass, carried: Carried) -> Carried:
+        """Queue a pass over the client's weights; return what it will leave to the next one.
 
         Only the loss waits for the pass before, so forward passes of one step run side by side.
         """
-        vectors, blueprint = self._context.vectors, self._context.blueprint(one_pass.architecture)
         network = self.network(one_pass.architecture)
         loss = self.loss(one_pass.role, one_pass.architecture, carried.value)
         with self.stream.entered():
-            vectors.gather(weights, blueprint, self.memory.low, self.memory.full)
             network.forward()
             if carried.value is not None:
                 assert loss.carried_in is not None
@@ -144,7 +143,12 @@ class Lane:
             network.backward()
         return left
 
-    def _shapes_of(self, architecture: Hashable, program: NetworkProgram) -> Shapes:
+    def _load(self, blueprint: Blueprint) -> Load:
+        """Return what copies an architecture's weights in, from where the client's lie to where its passes read."""
+        memory, gather = self.memory, self._context.vectors.gather
+        return lambda: gather(self._weights, blueprint, memory.low, memory.full)
+
+    def _shapes_of(self, architecture: Hashable, program: NetworkProgram, load: Load) -> Shapes:
         """Return the shapes of an architecture's outputs; run it once if nobody did.
 
         What kernels and libraries do at their first call cannot be captured.
@@ -152,6 +156,7 @@ class Lane:
         known = self._context.output_shapes
         if architecture not in known:
             with self.stream.entered():
+                load()
                 shapes = program.forward(None)
                 program.backward(self._exchange(shapes))
             if architecture in self._context.architectures and not self._context.fused_layers:
@@ -184,9 +189,8 @@ class Slot:
 
     def __init__(self, context: GraphContext, record: BatchRecord, priority: int) -> None:
         self._context, self._priority = context, priority
-        size, precision, device = context.method.network.layout.size, context.precision, context.device
-        size += -size % CHUNK  # the last chunk may reach beyond the last tensor
-        self.weights = torch.zeros(size, dtype=precision.weights, device=device)
+        precision, device = context.precision, context.device
+        self.weights = torch.zeros(_vector_size(context), dtype=precision.weights, device=device)
         self._gradient = torch.zeros_like(self.weights)
         # What passes compute with; the client's own weights for nearly all methods.
         self._effective = torch.zeros_like(self.weights) if context.method.changes_weights else self.weights
@@ -200,8 +204,7 @@ class Slot:
     @property
     def num_bytes(self) -> int:
         """The device memory of the slot's own vectors, lanes left out."""
-        apart = 0 if self._effective is self.weights else self._effective.nbytes
-        return self.weights.nbytes + self._gradient.nbytes + self._record.nbytes + apart
+        return slot_bytes(self._context, self._record.nbytes)
 
     def load(self, flat: Tensor, assignment: Assignment) -> None:
         """Take in what a client was sent of the global vector."""
@@ -229,15 +232,18 @@ class Slot:
                 self._change(self._effective, self._context.method.weights(self._whole(self.weights), self._constants))
         ready = self.stream.mark()
         carried = Carried(None, None)
+        at_work: dict[Lane, Pass] = {}
         for lane, one_pass in zip(self.lanes_for(len(passes)), passes, strict=True):
+            if lane in at_work:  # its gradients make room for those of the next pass
+                self._add_gradients(lane, at_work.pop(lane))
+                ready = self.stream.mark()
             lane.stream.wait_for(ready)
-            carried = lane.run(one_pass, self._effective, carried)
+            carried = lane.run(one_pass, carried)
+            at_work[lane] = one_pass
+        for lane, one_pass in at_work.items():
+            self._add_gradients(lane, one_pass)
         vectors = self._context.vectors
         with self.stream.entered():
-            for lane, one_pass in zip(self.lanes, passes, strict=False):
-                self.stream.wait_for(lane.stream.mark())
-                blueprint = self._context.blueprint(one_pass.architecture)
-                vectors.add_gradients(self._gradient, lane.memory.gradients, blueprint)
             if self._context.method.changes_weights:
                 whole = self._whole(self._gradient), self._whole(self.weights)
                 self._change(self._gradient, self._context.method.weight_gradient(*whole, self._constants))
@@ -249,10 +255,18 @@ class Slot:
             stream.finish()
 
     def lanes_for(self, num_passes: int) -> list[Lane]:
-        """Return a lane for each of a number of passes."""
-        while len(self.lanes) < num_passes:
-            self.lanes.append(Lane(self._context, self._batch, self._constants, self._priority))
-        return self.lanes[:num_passes]
+        """Return a lane for each of a number of passes; some share one where memory is short."""
+        num_lanes = min(num_passes, self._context.most_lanes)
+        while len(self.lanes) < num_lanes:
+            self.lanes.append(Lane(self._context, self._effective, self._batch, self._constants, self._priority))
+        return [self.lanes[lane_of(position, num_lanes)] for position in range(num_passes)]
+
+    def _add_gradients(self, lane: Lane, one_pass: Pass) -> None:
+        """Add a pass's gradients to the step's, when they are there."""
+        self.stream.wait_for(lane.stream.mark())
+        with self.stream.entered():
+            blueprint = self._context.blueprint(one_pass.architecture)
+            self._context.vectors.add_gradients(self._gradient, lane.memory.gradients, blueprint)
 
     def _whole(self, vector: Tensor) -> Tensor:
         """Return a vector without its last chunk's pads."""
@@ -262,10 +276,28 @@ class Slot:
         self._whole(vector).copy_(values)
 
 
+def slot_bytes(context: GraphContext, record_bytes: int) -> int:
+    """Return the device memory of a slot's own vectors, lanes left out."""
+    vectors = 3 if context.method.changes_weights else 2
+    return vectors * _vector_size(context) * context.precision.weights.itemsize + record_bytes
+
+
+def _vector_size(context: GraphContext) -> int:
+    size = context.method.network.layout.size
+    return size + -size % CHUNK  # the last chunk may reach beyond the last tensor
+
+
+def lane_of(position: int, num_lanes: int) -> int:
+    """Return the lane of a step's pass: the first pass, on which others may wait, has one to itself if it can."""
+    return 0 if position == 0 or num_lanes == 1 else 1 + (position - 1) % (num_lanes - 1)
+
+
 def _leading(layout: Layout, slice_map: SliceMap) -> SliceMap:
     """Return where a slot holds a client's tensors: always at the front of the network's own."""
     return LeadingSlices(layout, slice_map.layout)
 
 
-def _ignore(value: object) -> None:
-    """Let go of a value, and with it of the memory it holds."""
+def _run_forward(program: NetworkProgram, load: Load, exchange: Exchange) -> None:
+    """Load an architecture's weights, then pass forward."""
+    load()
+    program.forward(exchange)

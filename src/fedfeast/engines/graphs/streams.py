@@ -162,6 +162,11 @@ def new_pool(device: torch.device) -> Pool:
     return torch.cuda.graph_pool_handle() if device.type == "cuda" else None
 
 
+def release_unused() -> None:
+    """Give memory that torch keeps for later back to the device: while a graph is captured, torch gives back none."""
+    torch.cuda.empty_cache()
+
+
 def current_stream(device: torch.device) -> Stream:
     """Return the stream that work goes to by default."""
     return CudaStream(torch.cuda.current_stream(device)) if device.type == "cuda" else InOrder()

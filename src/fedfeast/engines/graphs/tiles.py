@@ -3,6 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
+PROGRAMS = 64  # that are enough for one kernel: many lanes run side by side
+WIDTHS = (16, 32, 64, 128, 256)  # of tiles
+LARGEST = 128 * 128  # tile whose products eight warps can hold
+PRODUCTS_A_READ = 64  # multiplications in the time that an H200 takes to read one item from its second-level cache
+
 
 @dataclass(frozen=True)
 class Tiles:
@@ -57,28 +62,37 @@ def vector_of(channels: int) -> int:
     return 8 if channels % 8 == 0 else 1
 
 
-def product_tiles(num_pixels: int, depth: int, outgoing: int, item_bytes: int) -> Tiles:
+def product_tiles(num_pixels: int, depth: int, outgoing: int, item_bytes: int, largest: int = LARGEST) -> Tiles:
     """Return the tiles of a product (pixels, depth) x (depth, outgoing) of items of so many bytes."""
-    # Chosen on one H200 over the shapes of the paper's variants.
-    rows = 128 if num_pixels >= 16384 else 64
-    columns = power_of_two(outgoing, 16, 64)
-    if columns == 64 and ceil_div(outgoing, 32) * 32 <= 0.8 * ceil_div(outgoing, 64) * 64:
-        columns = 32  # the last tile would be mostly idle
-    programs = ceil_div(num_pixels, rows) * ceil_div(outgoing, columns)
-    splits = 1
-    while splits < 4 and programs <= 128 and depth // (2 * splits) >= 1024:
+    # Each column of tiles gathers all pixels once for every tap, each row of tiles reads all weights: what is read
+    # twice costs more time than idle columns do.
+    columns = power_of_two(outgoing, 16, 128)
+    rows = min(128, largest // columns)
+    programs, splits = ceil_div(num_pixels, rows) * ceil_div(outgoing, columns), 1
+    while splits < 8 and programs * splits < PROGRAMS and depth // (2 * splits) >= 512:
         splits *= 2
-    # Wider items in deeper tiles would not fit the shared memory of smaller devices.
-    return Tiles(rows, columns, 32 if depth <= 96 or item_bytes > 2 else 64, splits=splits)
+    # Wider items in deeper tiles, or deeper tiles of many items, would not fit the shared memory of smaller devices.
+    depth_at_once = 32 if depth <= 96 or item_bytes > 2 or rows * columns > 8192 else 64
+    return Tiles(rows, columns, depth_at_once, warps=8 if 2 * rows * columns > largest else 4, splits=splits)
 
 
 def weight_cut(num_pixels: int, incoming: int, outgoing: int, taps: int, stride: int) -> Cut:
     """Return how to cut the gradient of a weight, given the pixels of the output."""
     shifts_input = stride > 1 or incoming <= outgoing
     plain, shifted = (outgoing, incoming) if shifts_input else (incoming, outgoing)
-    rows = power_of_two(plain, 16, 128 if 64 < plain <= 256 else 64)
-    columns = 128 if num_pixels >= 16384 and incoming <= outgoing else 64
-    tiles = Tiles(rows, columns, 64, stages=1)
-    programs = ceil_div(plain, rows) * ceil_div(taps * shifted, tiles.columns)
-    parts = max(1, min(264 // programs, num_pixels // tiles.depth))
+    shifted *= taps
+    rows, columns = min(
+        ((rows, columns) for rows in WIDTHS for columns in WIDTHS if rows * columns <= LARGEST),
+        key=lambda tile: (_time_a_pixel(plain, shifted, *tile), tile),
+    )
+    is_large = 2 * rows * columns > LARGEST or columns > 128  # also the loads for so many columns take registers
+    tiles = Tiles(rows, columns, 64, warps=8 if is_large else 4, stages=1)
+    programs = ceil_div(plain, rows) * ceil_div(shifted, columns)
+    parts = max(1, min(PROGRAMS // programs, num_pixels // 512))
     return Cut(tiles, parts, shifts_input)
+
+
+def _time_a_pixel(plain: int, shifted: int, rows: int, columns: int) -> float:
+    """Return the time that a weight's gradient takes for a pixel, in reads of one item."""
+    row_tiles, column_tiles = ceil_div(plain, rows), ceil_div(shifted, columns)
+    return plain * column_tiles + shifted * row_tiles + row_tiles * rows * column_tiles * columns / PRODUCTS_A_READ

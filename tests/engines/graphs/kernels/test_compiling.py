@@ -69,12 +69,7 @@ def context(batch: int, precision: Precision) -> GraphContext:
 
 def one_pass(shared: GraphContext, architecture: Any) -> None:
     """Run an architecture forward and backward on real memory."""
-    memory = Memory(
-        torch.zeros(shared.compact_size, dtype=shared.precision.activations, device=DEVICE),
-        torch.zeros(shared.compact_size, device=DEVICE),
-        torch.zeros(shared.gradient_size, device=DEVICE),
-        torch.zeros(65536, dtype=torch.int32, device=DEVICE),
-    )
+    memory = Memory.of(shared)
     drawn = torch.from_numpy(named_generator(0).normal(size=shared.input_shape))
     images = drawn.to(DEVICE, shared.precision.activations).contiguous(memory_format=torch.channels_last)
     labels = torch.zeros(len(images), dtype=torch.int64, device=DEVICE)

@@ -54,6 +54,7 @@ def test_launches_are_noted_once_a_kind_and_not_made() -> None:
     with collected_launches() as launches:
         launch(_fill, (1,), whole, 1, SIZE=8)
         launch(_fill, (3,), whole, 2, SIZE=8)  # another number, another grid: the same kernel
+        launch(_fill, (1,), value=3, SIZE=8, out=whole)  # by name, in any order
         assert len(launches) == 1
         launch(_fill, (1,), low, 1, SIZE=8)  # another type of memory
         launch(_fill, (1,), whole, 1.0, SIZE=8)  # another type of number

@@ -19,7 +19,7 @@ from fedfeast.engines.graphs.kernels.normalisations import (
     row_programs,
     sum_gradients,
 )
-from fedfeast.engines.graphs.slots import COUNTERS
+from fedfeast.engines.graphs.programs import COUNTERS
 from fedfeast.randomness import named_generator
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

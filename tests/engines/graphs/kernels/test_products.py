@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedfeast.engines.graphs.kernels.features import Norm, Statistics
 from fedfeast.engines.graphs.kernels.products import convolve, input_gradient
-from fedfeast.engines.graphs.slots import COUNTERS
+from fedfeast.engines.graphs.programs import COUNTERS
 from fedfeast.engines.graphs.tiles import Tiles
 from fedfeast.randomness import named_generator
 

@@ -5,8 +5,9 @@ import triton
 import triton.language as tl
 
 from fedfeast.engines.graphs.kernels.launching import launch
-from fedfeast.engines.graphs.kernels.reductions import GROUP, room_for_sums, sum_over_programs
-from fedfeast.engines.graphs.slots import COUNTERS
+from fedfeast.engines.graphs.kernels.reductions import GROUP, TILE_COUNTERS, room_for_sums, sum_over_programs
+from fedfeast.engines.graphs.programs import COUNTERS
+from fedfeast.engines.graphs.tiles import PROGRAMS
 from fedfeast.randomness import named_generator
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -74,3 +75,7 @@ def test_room_for_sums() -> None:
         room_for_sums(1, 1025, 8, room)
     with pytest.raises(AssertionError, match="each group"):
         room_for_sums(GROUP.value * 4000, 8, 8, room)
+
+
+def test_every_tile_whose_depth_is_split_has_a_counter() -> None:
+    assert TILE_COUNTERS.value + PROGRAMS <= COUNTERS

@@ -6,7 +6,14 @@ import pytest
 import torch
 from tiny import SPACE, TORN_SPACE
 
-from fedfeast.engines.graphs.blueprint import Blueprint, active_positions, chunk_of, make_blueprint
+from fedfeast.engines.graphs.blueprint import (
+    PARTS_TO_SIZE,
+    Blueprint,
+    active_positions,
+    chunk_of,
+    make_blueprint,
+    parts_at_once,
+)
 from fedfeast.engines.graphs.gradient_plan import plan_gradients
 from fedfeast.engines.graphs.kernels.vectors import TritonVectors
 from fedfeast.engines.graphs.plain_vectors import PlainVectors
@@ -16,7 +23,7 @@ from fedfeast.randomness import named_generator
 from fedfeast.routing import LeadingSlices
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-IMAGES = (4, 1, 8, 8)
+IMAGES = (1024, 1, 8, 8)  # so many that gradients come in parts
 PARTIAL = Architecture((1, 0), (0.5, 0.25), (0, 0, 1))
 chunks = pytest.mark.parametrize("chunk", [8, 1])
 
@@ -53,12 +60,11 @@ def test_gathering(chunk: int, low_type: torch.dtype) -> None:
     rooms = []
     for vectors, entries_of in ((TritonVectors(chunk), chunk), (PlainVectors(), 1)):
         low = torch.zeros(size, dtype=low_type, device=DEVICE)
-        full = low if low_type == torch.float32 else torch.zeros(size, device=DEVICE)
+        full = torch.zeros(size, device=DEVICE)
         vectors.gather(source, blueprint(chunk, entries_of), low, full)
         rooms.append((low, full))
-    layout = blueprint(chunk, 1).layout
-    for name, shape in layout.shapes.items():
-        got, expected = (layout.views(low if len(shape) == 4 else full)[name] for low, full in rooms)
+    for name, shape in blueprint(chunk, 1).layout.shapes.items():
+        got, expected = (blueprint(chunk, 1).weights(low, full)[name] for low, full in rooms)
         assert torch.equal(expected, network(chunk).layout.views(source, {name: shape})[name].to(expected.dtype))
         # Triton's interpreter rounds bfloat16 towards zero.
         interpreted = DEVICE.type == "cpu" and got.dtype == torch.bfloat16
@@ -66,13 +72,19 @@ def test_gathering(chunk: int, low_type: torch.dtype) -> None:
 
 
 @chunks
-def test_adding_gradients(chunk: int) -> None:
-    parts = blueprint(chunk, 1).plan
-    assert {place.parts > 1 for place in parts.places.values()} == {True, False}
-    partials, before = drawn("partials", parts.size), drawn("gradient", padded(chunk))
+@pytest.mark.parametrize("num_images", [256, 1024])  # up to 32 parts, and more than are added at once
+def test_adding_gradients(chunk: int, num_images: int) -> None:
+    plan = plan_gradients(network(chunk), PARTIAL, (num_images, 1, 8, 8))
+    parts = [place.parts for place in plan.places.values()]
+    if num_images == 256:
+        assert {parts_at_once(one) for one in parts} == set(PARTS_TO_SIZE)
+    else:
+        assert max(parts) > max(PARTS_TO_SIZE)
+    partials, before = drawn("partials", plan.size), drawn("gradient", padded(chunk))
     got, expected = before.clone(), before.clone()
-    TritonVectors(chunk).add_gradients(got, partials, blueprint(chunk, chunk))
-    PlainVectors().add_gradients(expected, partials, blueprint(chunk, 1))
+    chunked, single = (make_blueprint(network(chunk), PARTIAL, plan, entries_of, DEVICE) for entries_of in (chunk, 1))
+    TritonVectors(chunk).add_gradients(got, partials, chunked)
+    PlainVectors().add_gradients(expected, partials, single)
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
     routed = torch.zeros_like(got, dtype=torch.bool)
     routed[LeadingSlices.of(network(chunk).layout, network(chunk).shapes(PARTIAL)).index().long()] = True

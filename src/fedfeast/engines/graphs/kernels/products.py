@@ -19,7 +19,7 @@ from fedfeast.engines.graphs.kernels.features import (
 )
 from fedfeast.engines.graphs.kernels.launching import divide, launch, magic_of, tile_places
 from fedfeast.engines.graphs.kernels.reductions import room_for_sums, sum_over_programs, sum_over_splits
-from fedfeast.engines.graphs.tiles import Tiles, product_tiles, vector_of
+from fedfeast.engines.graphs.tiles import LARGEST, Tiles, product_tiles, vector_of
 
 REGISTERS = 128  # that a thread of the input gradient may use: with more, too few programs run side by side
 
@@ -317,7 +317,8 @@ def input_gradient(
     if stride > 1:
         gradient = _spread(gradient, height, width, stride)
     num_pixels, incoming, kernel = batch * height * width, gradient.shape[1], weight.shape[2]
-    tiles = tiles or product_tiles(num_pixels, kernel * kernel * incoming, channels, gradient.itemsize)
+    # What follows the products takes as many registers again.
+    tiles = tiles or product_tiles(num_pixels, kernel * kernel * incoming, channels, gradient.itemsize, LARGEST // 2)
     grid = (triton.cdiv(num_pixels, tiles.rows), triton.cdiv(channels, tiles.columns), tiles.splits)
     out = empty_features((batch, channels, height, width), gradient)
     # Where there is nothing to add, mask or normalise, the output stands for what the kernel does not touch.

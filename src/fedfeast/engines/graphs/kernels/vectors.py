@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedfeast.engines.graphs.blueprint import Blueprint
+from fedfeast.engines.graphs.blueprint import PARTS_TO_SIZE, Blueprint
 from fedfeast.engines.graphs.kernels.launching import launch
 from fedfeast.federation import LocalSgd
 
@@ -30,12 +30,35 @@ def _gather(source, index, low, full, num_chunks, num_rounded, CHUNK: tl.constex
     place = (chunk * CHUNK)[:, None] + tl.arange(0, CHUNK)[None, :]
     is_rounded = (chunk * CHUNK < num_rounded)[:, None]
     tl.store(low + place, values.to(low.dtype.element_ty), mask=is_routed & is_rounded)
-    tl.store(full + place, values, mask=is_routed & ~is_rounded)
+    tl.store(full + place - num_rounded, values, mask=is_routed & ~is_rounded)
 
 
 @triton.jit
-def _add_gradients(gradient, partials, index, table, CHUNK: tl.constexpr, SIZE: tl.constexpr, PARTS: tl.constexpr):
+def _add_gradients(
+    gradient,
+    partials,
+    index,
+    table,
+    CHUNK: tl.constexpr,
+    SIZE_OF_ONE: tl.constexpr,
+    FEW: tl.constexpr,
+    SIZE_OF_FEW: tl.constexpr,
+    MANY: tl.constexpr,
+    SIZE_OF_MANY: tl.constexpr,
+):
+    """Add up a row's parts: one, a few or many of them at once, so that all have tiles of about the same size."""
     row = table + tl.program_id(0) * 5
+    parts = tl.load(row + 3)
+    if parts == 1:
+        _add_row(gradient, partials, index, row, CHUNK, SIZE_OF_ONE, 1)
+    elif parts <= FEW:
+        _add_row(gradient, partials, index, row, CHUNK, SIZE_OF_FEW, FEW)
+    else:
+        _add_row(gradient, partials, index, row, CHUNK, SIZE_OF_MANY, MANY)
+
+
+@triton.jit
+def _add_row(gradient, partials, index, row, CHUNK: tl.constexpr, SIZE: tl.constexpr, PARTS: tl.constexpr):
     start, count = tl.load(row), tl.load(row + 1)
     partial_start, parts, part_size = tl.load(row + 2), tl.load(row + 3), tl.load(row + 4)
     chunk = tl.arange(0, SIZE // CHUNK)
@@ -117,11 +140,12 @@ class TritonVectors:
 
     def add_gradients(self, gradient: Tensor, partials: Tensor, blueprint: Blueprint) -> None:
         """Add up the partial gradients of a pass at their positions."""
-        for table in blueprint.tables:
-            launch(
-                _add_gradients, (len(table.rows),), gradient, partials, blueprint.index, table.rows,
-                CHUNK=self._chunk, SIZE=table.size, PARTS=table.parts_at_once,
-            )  # fmt: skip
+        one, few, many = PARTS_TO_SIZE
+        launch(
+            _add_gradients, (len(blueprint.table),), gradient, partials, blueprint.index, blueprint.table,
+            CHUNK=self._chunk, SIZE_OF_ONE=PARTS_TO_SIZE[one], FEW=few, SIZE_OF_FEW=PARTS_TO_SIZE[few],
+            MANY=many, SIZE_OF_MANY=PARTS_TO_SIZE[many],
+        )  # fmt: skip
 
     def step(self, weights: Tensor, gradient: Tensor, index: Tensor, sgd: LocalSgd, rate: float) -> None:
         """Clip, decay and step at the indexed positions; the gradient is zero afterwards."""

@@ -9,6 +9,8 @@ from fedfeast.engines.graphs.kernels.geometry import geometry_of
 from fedfeast.engines.graphs.kernels.launching import divide, launch, magic_of
 from fedfeast.engines.graphs.tiles import Cut, vector_of
 
+REGISTERS = 128  # that a thread may use: the last store alone would take more, and leave room for fewer programs
+
 
 @triton.jit(
     do_not_specialize=[
@@ -103,5 +105,6 @@ def weight_gradient(features: Tensor, gradient: Tensor, stride: int, kernel: int
         SHIFTS_INPUT=cut.shifts_input,
         PLAIN_VECTOR=vector_of(plain_channels),
         SHIFTED_VECTOR=vector_of(shifted_channels),
+        maxnreg=REGISTERS,
         **tiles.options(),
     )
