@@ -486,6 +486,7 @@ inline void store_two(float* shared, float first, float second) {
     shared[0] = first;
     shared[1] = second;
 }
+inline u32 spread_signs(u32 pair) { return (pair >> 31) * 0xffff0000u | (pair >> 15 & 1) * 0xffffu; }
 inline float as_float(u32 bits) {
     float value;
     std::memcpy(&value, &bits, 4);

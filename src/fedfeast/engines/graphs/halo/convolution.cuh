@@ -89,21 +89,23 @@ DEVICE void for_features(int first_image, int first_line, int num_images, int in
   constexpr u32 OCTETS = least_power(IN_OCTETS), LINES_A_TURN = THREADS / (OCTETS * WIDTH);
   static_assert(LINES_A_TURN * OCTETS * WIDTH == THREADS, "threads do not cover whole lines");
   constexpr u32 ALL_LINES = GROUPS * HELD_LINES, TURNS = (ALL_LINES + LINES_A_TURN - 1) / LINES_A_TURN;
-  u32 octet = thread() % OCTETS, column = thread() / OCTETS % WIDTH, line = thread() / (OCTETS * WIDTH);
+  u32 octet = thread() % OCTETS, column = thread() / OCTETS % WIDTH;
+  u32 line = LINES_A_TURN == 1 ? 0 : thread() / (OCTETS * WIDTH);
   if (octet >= IN_OCTETS) return;
   bool is_channel = 8 * (first_octet + octet) < incoming;
+  bool above = first_line == 0, below = first_line + LINES == HEIGHT;  // there is no image
   int line_stride = WIDTH * incoming;
   int from = (first_image * HEIGHT + first_line - 1) * line_stride + column * incoming + 8 * (first_octet + octet);
   int place = octet * PLANE + column + 1;
 #pragma unroll
   for (u32 turn = 0; turn < TURNS; ++turn, line += LINES_A_TURN) {
     if (TURNS * LINES_A_TURN > ALL_LINES && line >= ALL_LINES) break;
-    u32 image = GROUPS == 1 ? 0 : line / HELD_LINES;
-    int y = (int)(line - image * HELD_LINES) - 1;  // below the first line
-    if (first_line + y < 0 || first_line + y >= HEIGHT) continue;
+    u32 image = GROUPS == 1 ? 0 : line / HELD_LINES, held = line - image * HELD_LINES;
+    if ((held == 0 && above) || (held == HELD_LINES - 1 && below)) continue;
     bool valid = is_channel && (GROUPS == 1 || first_image + (int)image < num_images);
     // Two lines that are held of each image are not of the image.
-    act(place + line * PITCH, from + ((int)line - 2 * (int)image) * line_stride, valid, y >= 0 && y < LINES);
+    int source = from + ((int)line - 2 * (int)image) * line_stride;
+    act(place + line * PITCH, source, valid, held > 0 && held < HELD_LINES - 1);
   }
 }
 
@@ -211,6 +213,9 @@ DEVICE void unpack(float (&values)[8], Cell cell) {
   for (int i = 0; i < 4; ++i) values[2 * i] = low_of(cell.words[i]), values[2 * i + 1] = high_of(cell.words[i]);
 }
 
+// All ones for each of two rectified bfloat16 values that is positive: no sign, so that 0x7fff more sets the first bit.
+DEVICE u32 where_positive(u32 pair) { return spread_signs(pair + 0x7fff7fffu); }
+
 // A normalisation of the incoming features and what was found of it, or of a gradient by it.
 struct Norm {
   const float *mean, *inverse_deviation, *scale, *shift, *shift_gradient, *scale_gradient;
@@ -273,11 +278,6 @@ struct Tail {
 #pragma unroll
       for (int i = 0; i < 8; ++i) values[i] += other[i];
     }
-    if (MASKED) {
-      unpack(other, load_shared_cell(mask));
-#pragma unroll
-      for (int i = 0; i < 8; ++i) values[i] = other[i] > 0.0f ? values[i] : 0.0f;
-    }
     if (NORM) {
       unpack(raw, load_shared_cell(norm));
 #pragma unroll
@@ -289,11 +289,16 @@ struct Tail {
     Cell cell;
 #pragma unroll
     for (int i = 0; i < 4; ++i) cell.words[i] = pack(values[2 * i], values[2 * i + 1]);
+    if (MASKED) {
+      Cell kept = load_shared_cell(mask);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) cell.words[i] &= where_positive(kept.words[i]);
+    }
     if (SUMS) {
       unpack(values, cell);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        if (NORM == 2) values[i] = other[i] > 0.0f ? values[i] : 0.0f;
+        if (NORM == 2 && !(other[i] > 0.0f)) continue;
         first[i] += values[i];
         second[i] += values[i] * (STATISTICS ? values[i] : raw[i]);
       }
@@ -367,22 +372,27 @@ KERNEL(convolve)(
       clear_odd_unit(kept + chunk * WEIGHT_CELLS);
       copy_weights(kept + chunk * WEIGHT_CELLS, weights, incoming, outgoing, chunk * IN_OCTETS);
     }
-  auto place_of_tile = [&](int turn) { return block_x() + turn / chunks * grid_x(); };
-  auto first_octet_of = [&](int turn) { return (first_chunk + turn % chunks) * IN_OCTETS; };
+  // Blocks that share a tile have no other.
+  auto tile_of = [&](int turn) { return SPLITS > 1 ? 0 : turn / CHUNKS; };
+  auto chunk_of = [&](int turn) { return SPLITS > 1 ? first_chunk + turn : turn % CHUNKS; };
+  auto place_of_tile = [&](int turn) { return block_x() + tile_of(turn) * grid_x(); };
   auto copy_turn = [&](int turn) {
     if (turn < turns) {
       Cell* stage = shared + turn % STAGES * STAGE;
-      int image = place_of_tile(turn) / BANDS * GROUPS, octet = first_octet_of(turn);
+      int image = place_of_tile(turn) / BANDS * GROUPS, octet = chunk_of(turn) * IN_OCTETS;
       for_features(image, first_line, num_images, incoming, octet, [&](int place, int from, bool valid, bool) {
         copy_cell(stage + place, features + (valid ? from : 0), valid);
         if (TWO) copy_cell(stage + FEATURE_CELLS + place, second_features + (valid ? from : 0), valid);
       });
       if (!KEPT) copy_weights(stage + WEIGHTS_AT, weights, incoming, outgoing, octet);
-      if (EXTRAS && turn % chunks == 0) {
-        Cell* to = extras + turn / chunks % STAGES * EXTRAS * EXTRA_CELLS;
+      if (EXTRAS && (SPLITS > 1 ? turn == 0 : turn % CHUNKS == 0)) {
+        Cell* to = extras + tile_of(turn) % STAGES * EXTRAS * EXTRA_CELLS;
         int first_pixel = place_of_tile(turn) * PIXELS, first_channel = block_y() * CHANNELS;
-#pragma unroll 4
-        for (u32 i = thread(); i < EXTRA_CELLS; i += THREADS) {
+        constexpr u32 ROUNDS = (EXTRA_CELLS + THREADS - 1) / THREADS;
+#pragma unroll
+        for (u32 round = 0; round < ROUNDS; ++round) {
+          u32 i = thread() + round * THREADS;
+          if (EXTRA_CELLS % THREADS && i >= EXTRA_CELLS) break;
           int pixel = first_pixel + i / OUT_OCTETS, channel = first_channel + i % OUT_OCTETS * 8;
           bool valid = pixel < num_pixels && channel < outgoing;
           int from = valid ? pixel * outgoing + channel : 0;
@@ -397,7 +407,7 @@ KERNEL(convolve)(
   // A thread makes the features that it has copied itself: it need not wait for others.
   auto make_turn = [&](int turn) {
     Cell* stage = shared + turn % STAGES * STAGE;
-    int image = place_of_tile(turn) / BANDS * GROUPS, octet = first_octet_of(turn);
+    int image = place_of_tile(turn) / BANDS * GROUPS, octet = chunk_of(turn) * IN_OCTETS;
     float own[NUMBERS + 1][8];
 #pragma unroll
     for (int i = 0; i < NUMBERS; ++i)
@@ -409,7 +419,7 @@ KERNEL(convolve)(
       if (is_own && block_y() == 0) store_cell(made + from, feature);
     });
   };
-  // One ahead even where there is but one place: then it is the only turn.
+  // One ahead even where there is but one place.
   constexpr int AHEAD = STAGES > 1 ? STAGES - 1 : 1;
   for (int turn = 0; turn < AHEAD; ++turn) copy_turn(turn);
 
@@ -439,13 +449,21 @@ KERNEL(convolve)(
     if (MADE) make_turn(turn);
     synchronise();  // this chunk is there for all, and none is still busy with the one before
     if (STAGES > 1) copy_turn(turn + AHEAD);
+    auto copy_next = [&] {  // where there is one place alone
+      if (STAGES > 1 || turn + 1 == turns) return;
+      synchronise();
+      copy_turn(turn + 1);
+    };
     const Cell* stage = shared + turn % STAGES * STAGE;
-    int chunk = first_chunk + turn % chunks;
+    int chunk = chunk_of(turn);
     const Cell* chunk_weights = KEPT ? kept + chunk * WEIGHT_CELLS : stage + WEIGHTS_AT;
     multiply_chunk(sums, stage, chunk_weights, places, incoming / 8 - chunk * IN_OCTETS);
-    if (turn % chunks + 1 < chunks) continue;
+    if (SPLITS > 1 ? turn + 1 < chunks : turn % CHUNKS + 1 < CHUNKS) {
+      copy_next();
+      continue;
+    }
     int first_pixel = place_of_tile(turn) * PIXELS;
-    const Cell* own_extras = extras + turn / chunks % STAGES * EXTRAS * EXTRA_CELLS;
+    const Cell* own_extras = extras + tile_of(turn) % STAGES * EXTRAS * EXTRA_CELLS;
     if (SPLITS > 1) goes_on = add_splits(sums, workspace, counters + grid_y(), reinterpret_cast<int*>(rows));
     if (!goes_on) break;
     // From the fragments to pixels' channels in a row.
@@ -474,6 +492,7 @@ KERNEL(convolve)(
       synchronise_warp();
     }
     clear(sums);
+    copy_next();
   }
   if (SUMS) {
     if (SPLITS > 1 && !goes_on) return;

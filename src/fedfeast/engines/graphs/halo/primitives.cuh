@@ -113,6 +113,13 @@ DEVICE void store_two(float* shared, float first, float second) {
 }
 DEVICE float as_float(u32 bits) { return __uint_as_float(bits); }
 
+// The first bit of each half, all over the half.
+DEVICE u32 spread_signs(u32 pair) {
+    u32 spread;
+    asm("prmt.b32 %0, %1, 0, 0xbb99;" : "=r"(spread) : "r"(pair));
+    return spread;
+}
+
 // Two values rounded to the nearest bfloat16, ties to even.
 DEVICE u32 pack(float low, float high) {
     u32 pair;
