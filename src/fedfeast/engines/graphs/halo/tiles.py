@@ -180,10 +180,11 @@ def _tiles_of(
         turns = ceil_div(num_tiles, max(bands, BLOCKS // columns // bands * bands))
         blocks = ceil_div(ceil_div(num_tiles, turns), bands) * bands
     tiles = ConvolutionTiles(tile, warps, in_octets, out_octets, chunks, splits, (blocks, columns), made, extras)
-    if splits == 1 and chunks * tiles.weight_cells * CELL <= KEPT_BYTES:
-        tiles = replace(tiles, keeps_weights=True)
     turns = ceil_div(chunks, splits) * ceil_div(num_tiles, blocks)
     least = 1 if chunks == 1 else min(2, turns)  # where chunks follow one another, the next shall be under way
+    kept = replace(tiles, keeps_weights=True, stages=least)
+    if splits == 1 and chunks * tiles.weight_cells * CELL <= KEPT_BYTES and kept.shared_bytes <= SHARED_BYTES:
+        tiles = kept
     deeper = [replace(tiles, stages=stages) for stages in range(max(least, min(3, turns)), least - 1, -1)]
     return next((one for one in deeper if one.shared_bytes <= SHARED_BY_THREE), deeper[-1])
 
