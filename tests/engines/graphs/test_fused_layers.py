@@ -144,7 +144,7 @@ def test_activations_are_freed_without_the_garbage_collector(backward: bool) -> 
     layers, _, _ = make_layers(plan_gradients(one, architecture, (2, 1, 4, 4)))
     stem = layers.stem(weights, drawn("images", (2, 1, 4, 4)), 1)
     projected = layers.block(weights, "stage1.block0", stem, 1)
-    plain = layers.block(weights, "stage1.block1", projected, 1)
+    plain = layers.end(layers.block(weights, "stage1.block1", projected, 1))
     alive = [weakref.ref(values) for values in (stem, projected, plain)]
     gradient = torch.ones_like(plain)
     del stem, projected, plain
@@ -160,7 +160,18 @@ def test_what_the_head_reads_is_a_leaf() -> None:
     one = network(1, 2, 1, (1, 2))
     layers, _, _ = make_layers(plan_gradients(one, one.space.smallest, (2, 1, 4, 4)))
     weights = drawn_weights(one)
-    features = layers.block(weights, "stage1.block0", layers.stem(weights, drawn("images", (2, 1, 4, 4)), 1), 1)
+    room = layers.block(weights, "stage1.block0", layers.stem(weights, drawn("images", (2, 1, 4, 4)), 1), 1)
+    with pytest.raises(AssertionError, match="not ended"):
+        assert layers.output is None
+    features = layers.end(room)
     assert features is layers.output
     assert features.requires_grad
     assert features.is_leaf
+
+
+def test_layers_follow_one_another() -> None:
+    one = network(1, 2, 1, (1, 2))
+    layers, _, _ = make_layers(plan_gradients(one, one.space.smallest, (2, 1, 4, 4)))
+    stem = layers.stem(drawn_weights(one), drawn("images", (2, 1, 4, 4)), 1)
+    with pytest.raises(AssertionError, match="follow one another"):
+        layers.end(stem.clone())

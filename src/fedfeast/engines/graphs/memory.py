@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedfeast.engines.graphs.context import GraphContext
+from fedfeast.engines.graphs.gradient_plan import blank_for_head, shapes_alone
 from fedfeast.engines.graphs.programs import Memory
 from fedfeast.engines.graphs.slots import Slot, lane_of, slot_bytes
 from fedfeast.federation import Pass
@@ -187,7 +188,7 @@ def _processes_on_a_device() -> int:
 def saved_bytes(context: GraphContext, architecture: Hashable) -> int:
     """Return what a forward pass of fused layers keeps for its backward pass."""
     network, counting = context.method.network, _Counting()
-    weights = {name: torch.empty(shape, device="meta") for name, shape in network.shapes(architecture).items()}
+    weights = shapes_alone(network.shapes(architecture))
     network.forward(weights, torch.empty(context.input_shape, device="meta"), architecture, counting)
     return counting.elements * context.precision.activations.itemsize
 
@@ -236,7 +237,11 @@ class _Counting(Layers):
             self.elements += out.numel() + pooled
         return out
 
+    def end(self, features: Tensor) -> Tensor:
+        return blank_for_head(features)
+
 
 def _convolved(weight: Tensor, features: Tensor, stride: int) -> Tensor:
     batch, _, height, width = features.shape
-    return features.new_empty((batch, weight.shape[0], (height - 1) // stride + 1, (width - 1) // stride + 1))
+    shape = (batch, weight.shape[0], (height - 1) // stride + 1, (width - 1) // stride + 1)
+    return torch.empty(shape, device="meta")
