@@ -22,10 +22,11 @@ from fedfeast.units import GIB
 RESERVED_SHARE = 0.1  # of the memory, for evaluation and whatever else runs
 # The CUDA context, loaded kernels and the graphs themselves: torch's limit does not count them, a card does.
 OUTSIDE_TORCH = int(0.7 * GIB)
-# What a lane's graphs take against what the largest pass saves: gradients, scratch, and gaps between tensors of 56
-# networks. Fitted to one measurement: 34.9 GiB for 10 clients of cifar100-paper with three lanes each, of which 0.41
-# GiB a lane were partial gradients.
-POOL_FACTOR = 1.4
+# What a lane's graphs take against what the largest pass saves: gradients, those by a stage's outputs until the ones by
+# its weights are stored all at once, scratch, and gaps between tensors of 56 networks. Fitted to one measurement: 25.2
+# GiB for the whole process, as the card counts it, with 10 clients of cifar100-paper and three lanes each after 20
+# rounds, with the kernels in CUDA C++ (H200, 2026-11-16).
+POOL_FACTOR = 1.6
 
 
 @dataclass(frozen=True)
