@@ -82,7 +82,10 @@ def _context(recipe: Recipe, method: Method, may_fuse: bool = True) -> GraphCont
     precision = Precision(weights, torch.bfloat16 if rounds else weights).for_network(method.network)
     shape = (recipe.training.batch_size, *recipe.data.facts.input_shape)
     fused = may_fuse and weights == torch.float32
-    return GraphContext(method, build_sgd(recipe, method), precision, torch.device("cpu"), shape, fused)
+    return GraphContext(
+        method, build_sgd(recipe, method), precision, torch.device("cpu"), shape, fused,
+        in_cuda=precision.activations == torch.bfloat16,
+    )  # fmt: skip
 
 
 def _draw_steps(built: Outline) -> list[list[Pass]]:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 # Fused layers are kernels, and kernels need Triton; everything else here does not.
-collect_ignore = [] if find_spec("triton") else ["kernels", "test_fused_layers.py"]
+collect_ignore = [] if find_spec("triton") else ["kernels", "test_fused_layers.py", "halo/test_convolution.py"]
 
 
 @pytest.fixture(autouse=True, scope="module")

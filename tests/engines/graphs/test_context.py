@@ -6,7 +6,7 @@ import torch
 
 from fedfeast.engines.graphs import Precision
 from fedfeast.engines.graphs.blueprint import CHUNK, Blueprint
-from fedfeast.engines.graphs.context import GraphContext, can_fuse
+from fedfeast.engines.graphs.context import GraphContext, can_fuse, can_run_cuda
 from fedfeast.engines.graphs.plain_vectors import PlainVectors
 from fedfeast.federation import Assignment, Client, LocalSgd
 from fedfeast.methods import Feast
@@ -42,6 +42,18 @@ def test_kernels_serve_single_precision_on_a_gpu_alone(monkeypatch: pytest.Monke
     assert not can_fuse(Precision(), cuda), "too old for bfloat16 products"
     monkeypatch.setattr("fedfeast.engines.graphs.context.find_spec", lambda name: None)
     assert not can_fuse(Precision(), cuda), "without Triton there are no kernels"
+
+
+@pytest.mark.parametrize("has_compiler", [False, True])
+def test_kernels_in_cuda_take_bfloat16_and_a_compiler(monkeypatch: pytest.MonkeyPatch, has_compiler: bool) -> None:
+    monkeypatch.setattr("fedfeast.engines.graphs.context.find_spec", lambda name: name)
+    monkeypatch.setattr("fedfeast.engines.graphs.context.has_compiler", lambda: has_compiler)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    cuda = torch.device("cuda")
+    assert can_run_cuda(Precision(), cuda) == has_compiler
+    assert not can_run_cuda(Precision(torch.float32, torch.float32), cuda)
+    assert not can_run_cuda(DOUBLE, cuda)
+    assert not can_run_cuda(Precision(), CPU)
 
 
 def test_plain_contexts_index_single_positions() -> None:

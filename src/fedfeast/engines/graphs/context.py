@@ -56,6 +56,7 @@ class GraphContext:
     device: torch.device
     input_shape: tuple[int, ...]  # (batch, ...)
     fused: bool  # whether there are fused kernels for this precision and device
+    in_cuda: bool = False  # whether those in CUDA C++ are among them, for the convolutions that they know
     output_shapes: dict[Hashable, Shapes] = field(default_factory=dict)  # of architectures that ran once
     setup_seconds: float = 0.0
     num_graphs: int = 0
@@ -66,12 +67,6 @@ class GraphContext:
     def fused_layers(self) -> bool:
         """Whether passes run through fused kernels; they know the elastic network's blocks alone."""
         return self.fused and isinstance(self.method.network, ElasticResNet)
-
-    @cached_property
-    def in_cuda(self) -> bool:
-        """Whether convolutions run through kernels in CUDA C++ where these know them; they take bfloat16 alone."""
-        is_low = self.precision.activations == torch.bfloat16
-        return self.fused_layers and is_low and self.device.type == "cuda" and has_compiler()
 
     @property
     def is_own(self) -> bool:
@@ -105,7 +100,7 @@ class GraphContext:
     @cached_property
     def gradient_size(self) -> int:
         """The longest gradient buffer of any architecture served."""
-        return max(self._plan(architecture).size for architecture in self.architectures)
+        return max(self.plan(architecture).size for architecture in self.architectures)
 
     @property
     def largest(self) -> Hashable:
@@ -115,7 +110,7 @@ class GraphContext:
     def blueprint(self, architecture: Hashable) -> Blueprint:
         """Return the blueprint of an architecture."""
         if architecture not in self._blueprints:
-            plan = self._plan(architecture)
+            plan = self.plan(architecture)
             network = self.method.network
             self._blueprints[architecture] = make_blueprint(network, architecture, plan, self.chunk, self.device)
             current_stream(self.device).finish()  # other streams will read it without asking
@@ -143,7 +138,8 @@ class GraphContext:
         for key in [key for key in self._positions if not known.issuperset(key[0])]:
             del self._positions[key]
 
-    def _plan(self, architecture: Hashable) -> GradientPlan:
+    def plan(self, architecture: Hashable) -> GradientPlan:
+        """Return where the partial gradients of an architecture lie."""
         if architecture not in self._plans:
             network = self.method.network
             self._plans[architecture] = (
@@ -174,6 +170,11 @@ class GraphContext:
 def can_fuse(precision: Precision, device: torch.device) -> bool:
     """Return whether the fused kernels serve this precision and device; double precision stays plain."""
     return precision.weights == torch.float32 and has_fused_kernels(device)
+
+
+def can_run_cuda(precision: Precision, device: torch.device) -> bool:
+    """Return whether kernels in CUDA C++ serve this precision and device: they take bfloat16, and a compiler."""
+    return precision.activations == torch.bfloat16 and can_fuse(precision, device) and has_compiler()
 
 
 def has_fused_kernels(device: torch.device) -> bool:

@@ -14,7 +14,7 @@ from fedfeast.data.batches import LocalPlan
 from fedfeast.data.round_batches import BatchRecord
 from fedfeast.engines.eager import EagerEngine
 from fedfeast.engines.graphs.captures import CannotCapture
-from fedfeast.engines.graphs.context import GraphContext, Precision, can_fuse
+from fedfeast.engines.graphs.context import GraphContext, Precision, can_fuse, can_run_cuda
 from fedfeast.engines.graphs.memory import Arrangement, arrangement_that_fits, estimate_footprint
 from fedfeast.engines.graphs.mini_batches import BatchesAhead, BatchSource, DrawnBatches, RoundBatches
 from fedfeast.engines.graphs.slots import Slot
@@ -70,8 +70,10 @@ class GraphEngine(Engine):
         precision = precision.for_network(method.network)
         self._record = BatchRecord.of(examples.pool, preparation, precision.activations)
         self._batches = BatchesAhead(BatchSource(examples, preparation, self._record, seed), device)
-        shape = self._record.input_shape
-        self.context = GraphContext(method, sgd, precision, device, shape, can_fuse(precision, device))
+        self.context = GraphContext(
+            method, sgd, precision, device, self._record.input_shape,
+            fused=can_fuse(precision, device), in_cuda=can_run_cuda(precision, device),
+        )  # fmt: skip
         torch.backends.cudnn.deterministic = True  # plain layers give the same bits twice, as the fused ones do
         self._slots: list[Slot] = []
         self._arrangement: Arrangement | None = None  # measured with the first slot

@@ -93,7 +93,7 @@ class FusedLayers(Layers):
     def stem(self, weights: Weights, images: Tensor, stride: int) -> Tensor:
         """Return room for the rectified first convolution of normalised images, to be filled by what reads it."""
         norm, _ = self._convolve(weights, "stem.conv", "stem.norm", Features(images), stride)
-        self._passed = [_Stem(images, norm, stride)]
+        self._passed, self._output = [_Stem(images, norm, stride)], None
         return self._leave(Features.normalised(norm))
 
     def block(self, weights: Weights, name: str, features: Tensor, stride: int) -> Tensor:
@@ -140,7 +140,8 @@ class FusedLayers(Layers):
     def _take(self, features: Tensor) -> Features:
         """Return what a layer before has left."""
         unmade, self._unmade = self._unmade, None
-        assert unmade is not None and unmade.room is features, "layers do not follow one another"
+        assert unmade is not None, "no layer came before"
+        assert unmade.room is features, "layers do not follow one another"
         return unmade
 
     def _stem_gradient(self, saved: _Stem | _Block, gradient: Tensor) -> None:
@@ -175,8 +176,8 @@ class FusedLayers(Layers):
         by_pooled = self._convolution_gradient(saved, f"{saved.name}.shortcut", pooled, by_conv, Then())
         return by_pooled if saved.stride == 1 else pool_gradient(by_pooled, saved.features, saved.stride)
 
-    # All products of a pass go through the functions below. The plan of a weight's gradient says whose kernels serve it:
-    # those in CUDA C++ make features on the way in, those in Triton find them made.
+    # All products of a pass go through the functions below. The plan of a weight's gradient says whose kernels serve
+    # it: those in CUDA C++ make features on the way in, those in Triton find them made.
 
     def _convolve(self, weights: Weights, conv: str, norm: str, features: Features, stride: int) -> tuple[Norm, Tensor]:
         """Convolve; return the normalisation that follows, ready to be applied, and the features."""

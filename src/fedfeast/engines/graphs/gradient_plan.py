@@ -45,7 +45,7 @@ def plan_gradients(
     With ``in_cuda``, convolutions that the kernels in CUDA C++ know are left to these.
     """
     shapes = network.shapes(architecture)
-    weights = {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
+    weights = shapes_alone(shapes)
     measuring = _Measuring(in_cuda)
     network.forward(weights, torch.empty(image_shape, device="meta"), architecture, measuring)
     return _lay_out(shapes, measuring.cuts)
@@ -54,6 +54,22 @@ def plan_gradients(
 def plan_whole_gradients(network: Network, architecture: Hashable) -> GradientPlan:
     """Lay out one whole gradient for every tensor, as autograd gives it."""
     return _lay_out(network.shapes(architecture), {})
+
+
+def shapes_alone(shapes: Mapping[str, tuple[int, ...]], convolutions: torch.dtype | None = None) -> Weights:
+    """Return weights whose convolutions have no memory, for passes that look at shapes alone."""
+    return {
+        name: torch.empty(shape, dtype=convolutions, device="meta", memory_format=torch.channels_last)
+        if len(shape) == 4
+        else torch.empty(shape)
+        for name, shape in shapes.items()
+    }
+
+
+def blank_for_head(features: Tensor) -> Tensor:
+    """Return a pixel for the head to read where the last features have no memory."""
+    # Without memory the head's mean, as ``new_empty`` would, loads PyTorch's own compiler, which takes a second.
+    return torch.zeros(1, features.shape[1], 1, 1)
 
 
 def _lay_out(shapes: Mapping[str, tuple[int, ...]], cuts: Mapping[str, Cut | WeightTiles]) -> GradientPlan:
@@ -88,6 +104,9 @@ class _Measuring(Layers):
             self._convolve(weights, f"{name}.shortcut", features[:, :, ::stride, ::stride], 1)
         return out
 
+    def end(self, features: Tensor) -> Tensor:
+        return blank_for_head(features)
+
     def _convolve(self, weights: Weights, name: str, features: Tensor, stride: int) -> Tensor:
         outgoing, incoming, kernel, _ = weights[name].shape
         batch, _, height, width = features.shape
@@ -96,4 +115,4 @@ class _Measuring(Layers):
             cut = weight_tiles(width, batch, max(incoming, outgoing), min(incoming, outgoing))
         height, width = (height - 1) // stride + 1, (width - 1) // stride + 1
         self.cuts[name] = cut or weight_cut(batch * height * width, incoming, outgoing, kernel * kernel, stride)
-        return features.new_empty((batch, outgoing, height, width))
+        return torch.empty((batch, outgoing, height, width), device="meta")

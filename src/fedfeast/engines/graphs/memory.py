@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedfeast.engines.graphs.context import GraphContext
+from fedfeast.engines.graphs.gradient_plan import blank_for_head, shapes_alone
 from fedfeast.engines.graphs.programs import Memory
 from fedfeast.engines.graphs.slots import Slot, lane_of, slot_bytes
 from fedfeast.federation import Pass
@@ -21,10 +22,11 @@ from fedfeast.units import GIB
 RESERVED_SHARE = 0.1  # of the memory, for evaluation and whatever else runs
 # The CUDA context, loaded kernels and the graphs themselves: torch's limit does not count them, a card does.
 OUTSIDE_TORCH = int(0.7 * GIB)
-# What a lane's graphs take against what the largest pass saves: gradients, scratch, and gaps between tensors of 56
-# networks. Fitted to one measurement: 34.9 GiB for 10 clients of cifar100-paper with three lanes each, of which 0.41
-# GiB a lane were partial gradients.
-POOL_FACTOR = 1.4
+# What a lane's graphs take against what the largest pass saves: gradients, those by a stage's outputs until the ones by
+# its weights are stored all at once, scratch, and gaps between tensors of 56 networks. Fitted to one measurement: 25.2
+# GiB for the whole process, as the card counts it, with 10 clients of cifar100-paper and three lanes each after 20
+# rounds, with the kernels in CUDA C++ (H200, 2026-11-16).
+POOL_FACTOR = 1.6
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,7 @@ def _processes_on_a_device() -> int:
 def saved_bytes(context: GraphContext, architecture: Hashable) -> int:
     """Return what a forward pass of fused layers keeps for its backward pass."""
     network, counting = context.method.network, _Counting()
-    weights = {name: torch.empty(shape, device="meta") for name, shape in network.shapes(architecture).items()}
+    weights = shapes_alone(network.shapes(architecture))
     network.forward(weights, torch.empty(context.input_shape, device="meta"), architecture, counting)
     return counting.elements * context.precision.activations.itemsize
 
@@ -236,7 +238,11 @@ class _Counting(Layers):
             self.elements += out.numel() + pooled
         return out
 
+    def end(self, features: Tensor) -> Tensor:
+        return blank_for_head(features)
+
 
 def _convolved(weight: Tensor, features: Tensor, stride: int) -> Tensor:
     batch, _, height, width = features.shape
-    return features.new_empty((batch, weight.shape[0], (height - 1) // stride + 1, (width - 1) // stride + 1))
+    shape = (batch, weight.shape[0], (height - 1) // stride + 1, (width - 1) // stride + 1)
+    return torch.empty(shape, device="meta")

@@ -20,7 +20,7 @@ Argument = torch.Tensor | int | float | None
 
 HERE = Path(__file__).resolve().parent
 PRIMITIVES = (HERE / "../../../../src/fedfeast/engines/graphs/halo").resolve()
-OPTIMISATION = ("-O2", "-march=native", "-ffp-contract=off", "-std=c++17", "-fPIC", "-shared")
+OPTIMISATION = ("-O1", "-march=native", "-ffp-contract=off", "-std=c++17", "-fPIC", "-shared")
 # Fibers jump between stacks; a kernel may read the same memory as different types.
 OPTIONS = (*OPTIMISATION, "-U_FORTIFY_SOURCE", "-fno-strict-aliasing", "-DFEDFEAST_EMULATED")
 

@@ -2,6 +2,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,9 @@ import torch
 from fedfeast.data import Batch
 from fedfeast.engines.graphs import Precision
 from fedfeast.engines.graphs.context import GraphContext
+from fedfeast.engines.graphs.halo import convolution, weight_gradient
+from fedfeast.engines.graphs.halo.compiling import LOADERS, Launch, Program, Programs, sources
+from fedfeast.engines.graphs.halo.nvrtc import Macros, cached_machine_code, has_compiler
 from fedfeast.engines.graphs.kernels import normalisations, products, weight_gradients
 from fedfeast.engines.graphs.kernels.compiling import plan_launches
 from fedfeast.engines.graphs.kernels.launching import Launches, collected_launches, launch
@@ -57,14 +62,22 @@ def compiled(one):
 method = outline(load_recipe("digits")).method
 context = GraphContext(method, LocalSgd(), Precision(), torch.device("cpu"), (16, 1, 8, 8), True)
 with ThreadPoolExecutor(2) as pool:
-    for one in pool.map(compiled, plan_launches(context).values()):
+    for one in pool.map(compiled, plan_launches(context)[0].values()):
         print(json.dumps(one))
 """
 
 
-def context(batch: int, precision: Precision) -> GraphContext:
+def context(batch: int, precision: Precision, in_cuda: bool = False) -> GraphContext:
     method = outline(load_recipe("digits")).method
-    return GraphContext(method, LocalSgd(), precision, DEVICE, (batch, 1, 8, 8), True)
+    return GraphContext(method, LocalSgd(), precision, DEVICE, (batch, 1, 8, 8), True, in_cuda)
+
+
+def paper_context() -> GraphContext:
+    """Return the paper's networks on its mini-batches, the smallest, the largest and a few between."""
+    method = outline(load_recipe("cifar100-paper")).method
+    shared = GraphContext(method, LocalSgd(), Precision(), torch.device("cpu"), (64, 3, 32, 32), True, in_cuda=True)
+    shared.architectures = [*shared.architectures[::9], shared.largest]
+    return shared
 
 
 def one_pass(shared: GraphContext, architecture: Any) -> None:
@@ -79,13 +92,72 @@ def one_pass(shared: GraphContext, architecture: Any) -> None:
     program.backward(Exchange.of(shapes, torch.float32, DEVICE))
 
 
-def test_the_plan_is_what_passes_launch() -> None:
-    shared = context(16, Precision())
+NamedMacros = tuple[str, tuple[tuple[str, int | str], ...]]
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[NamedMacros]]:
+    """The programs in CUDA C++ that launches on a CPU asked for; they do nothing there."""
+    asked: set[NamedMacros] = set()
+
+    class Nothing:
+        def function(self, name: str, shared_bytes: int, threads: int) -> Launch:
+            return lambda grid, arguments: None
+
+    def load(source_name: str, macros: Macros, device: torch.device) -> Nothing:
+        asked.add((source_name, tuple(macros.items())))
+        return Nothing()
+
+    for module in (convolution, weight_gradient):
+        module._kernel.cache_clear()  # a program that was loaded stays so
+    monkeypatch.setitem(LOADERS, "cpu", load)
+    yield asked
+    for module in (convolution, weight_gradient):
+        module._kernel.cache_clear()
+
+
+def named(programs: Programs) -> list[NamedMacros]:
+    return [(one.source_name, tuple(one.macros.items())) for one in programs]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="programs are asked for on a CPU")
+@pytest.mark.parametrize("in_cuda", [False, True], ids=["in Triton", "in CUDA C++ too"])
+def test_the_plan_is_what_passes_launch(in_cuda: bool, loaded: set[NamedMacros]) -> None:
+    shared = context(16, Precision(), in_cuda)
     with collected_launches() as launched:
         for architecture in shared.architectures:
             one_pass(shared, architecture)
-    assert plan_launches(shared).keys() == launched.keys()
-    assert len(launched) > 50
+    launches, programs = plan_launches(shared)
+    assert launches.keys() == launched.keys()
+    assert set(named(programs)) == loaded
+    assert len(named(programs)) == len(loaded), "each is planned once"
+    assert (len(launches) > 20, len(programs) > 20) == (True, in_cuda)
+
+
+def test_the_same_is_planned_in_the_same_order() -> None:
+    first, second = (plan_launches(paper_context()) for _ in range(2))
+    assert list(first[0]) == list(second[0])
+    assert named(first[1]) == named(second[1])
+    assert {name for name, _ in named(first[1])} == {"convolution.cuh", "weight_gradient.cuh"}
+
+
+@pytest.mark.skipif(not has_compiler(), reason="NVRTC is not installed")
+@pytest.mark.parametrize("capability", [(8, 0), (9, 0)])
+def test_planned_programs_compile(capability: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    texts = sources()
+
+    def compiled(program: Program) -> bytes:
+        headers = {name: text for name, text in texts.items() if name != program.source_name}
+        source = texts[program.source_name]
+        return cached_machine_code(source, program.source_name, headers, program.macros, capability)
+
+    planned = [list(plan_launches(one)[1]) for one in (context(16, Precision(), in_cuda=True), paper_context())]
+    sample = [*planned[0][::4], *planned[1][::12]]
+    assert len(sample) > 10
+    with ThreadPoolExecutor(2) as pool:
+        for code in pool.map(compiled, sample):
+            assert code.startswith(b"\x7fELF")
 
 
 def test_nothing_is_launched_that_was_not_planned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,13 +174,14 @@ def test_nothing_is_launched_that_was_not_planned(monkeypatch: pytest.MonkeyPatc
     shared = context(2, Precision(torch.float32, torch.float32))
     one_pass(shared, shared.architectures[0])
     monkeypatch.undo()
-    planned = plan_launches(shared)
+    planned, programs = plan_launches(shared)
+    assert not programs
     assert launched.keys() <= planned.keys()
     assert len(launched) > 10
 
 
 def test_planning_takes_no_memory_and_leaves_launching_as_it_was() -> None:
-    launches = plan_launches(context(16, Precision()))
+    launches, _ = plan_launches(context(16, Precision()))
     for _, arguments, _ in launches.values():
         assert not any(isinstance(argument, torch.Tensor) for argument in arguments)
     features = torch.ones(2, 3, 4, 4, device=DEVICE).contiguous(memory_format=torch.channels_last)
@@ -127,7 +200,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 def test_every_kernel_compiles_for_a_large_device(compiled: list[dict[str, Any]]) -> None:
-    assert len(compiled) == len(plan_launches(context(16, Precision())))
+    assert len(compiled) == len(plan_launches(context(16, Precision()))[0])
     assert {one["kernel"] for one in compiled} >= {
         "_convolve",
         "_input_gradient",

@@ -87,7 +87,7 @@ class Kernel:
         function = self._on_gpus.get(first.get_device())
         if function is None:
             if first.is_meta:
-                _collected.get().add(self.program)
+                _collected.get()[self.program] = None
                 return
             function = self.program.load(first.device).function(self.name, self.shared_bytes, self.threads)
             if first.is_cuda:
@@ -95,13 +95,15 @@ class Kernel:
         function(grid, (first, *others))
 
 
-_collected: ContextVar[set[Program]] = ContextVar("collected")
+Programs = dict[Program, None]  # a set in the order of its entries
+
+_collected: ContextVar[Programs] = ContextVar("collected")
 
 
 @contextmanager
-def collected_programs() -> Iterator[set[Program]]:
-    """Note down the programs of launches made inside on tensors without memory."""
-    programs: set[Program] = set()
+def collected_programs() -> Iterator[Programs]:
+    """Note down the programs of launches made inside on tensors without memory, each once."""
+    programs: Programs = {}
     token = _collected.set(programs)
     try:
         yield programs

@@ -3,6 +3,7 @@
 What features are made of, and what follows the product, is done on the way in and on the way out.
 """
 
+from dataclasses import dataclass
 from functools import cache
 
 import torch
@@ -13,17 +14,26 @@ from fedfeast.engines.graphs.halo.tiles import ConvolutionTiles, convolution_til
 from fedfeast.engines.graphs.kernels.features import Features, Norm, Statistics, Then, empty_features
 
 
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """Where two sums a channel go; in a forward pass the mean and the inverse deviation, to which epsilon belongs."""
+
+    first: Tensor
+    second: Tensor
+    epsilon: float = 0.0
+
+
 def convolve(features: Features, weight: Tensor, counters: Tensor, epsilon: float) -> tuple[Tensor, Statistics, Tensor]:
     """Return the convolution of channels-last features, its batch statistics, and the features."""
-    mean, inverse_deviation = features.first.new_empty((2, weight.shape[0]), dtype=torch.float32)
-    out, made = _launch(features, weight, False, Then(), counters, (mean, inverse_deviation), epsilon)
+    mean, inverse_deviation = torch.empty((2, weight.shape[0]), device=weight.device)
+    out, made = _launch(features, weight, Then(), counters, _Sums(mean, inverse_deviation, epsilon), backward=False)
     return out, Statistics(mean, inverse_deviation), made
 
 
 def input_gradient(gradient: Features, weight: Tensor, counters: Tensor, then: Then) -> tuple[Tensor, Tensor]:
     """Return the gradient by a convolution's input, and the gradient by its output that was given or made."""
-    results = (then.norm.shift_gradient, then.norm.scale_gradient) if then.norm else None
-    return _launch(gradient, weight, True, then, counters, results, 0.0)
+    sums = _Sums(then.norm.shift_gradient, then.norm.scale_gradient) if then.norm else None
+    return _launch(gradient, weight, then, counters, sums, backward=True)
 
 
 def makes(features: Features, weight: Tensor, backward: bool) -> bool:
@@ -35,21 +45,16 @@ def makes(features: Features, weight: Tensor, backward: bool) -> bool:
 
 
 @cache
-def _kernel(tiles: ConvolutionTiles, backward: bool, statistics: bool, added: bool, masked: bool, norm: int) -> Kernel:
-    flags = {"BACKWARD": backward, "STATISTICS": statistics, "ADDED": added, "MASKED": masked, "NORM": norm}
+def _kernel(tiles: ConvolutionTiles, backward: bool, added: bool, masked: bool, norm: int) -> Kernel:
+    flags = {"BACKWARD": backward, "STATISTICS": not backward, "ADDED": added, "MASKED": masked, "NORM": norm}
     program = Program("convolution.cuh", {**tiles.macros(), **{name: int(value) for name, value in flags.items()}})
     return program.kernel("convolve", tiles.shared_bytes, tiles.threads)
 
 
-def _launch(  # noqa: PLR0913
-    features: Features,
-    weight: Tensor,
-    backward: bool,
-    then: Then,
-    counters: Tensor,
-    results: tuple[Tensor, Tensor] | None,
-    epsilon: float,
+def _launch(
+    features: Features, weight: Tensor, then: Then, counters: Tensor, sums: _Sums | None, *, backward: bool
 ) -> tuple[Tensor, Tensor]:
+    """Return what a launch stores, and the features that it was given or made."""
     first = features.first
     num_images, incoming, side, _ = first.shape
     outgoing = weight.shape[1 if backward else 0]
@@ -60,21 +65,19 @@ def _launch(  # noqa: PLR0913
     if features.made:
         made = empty_features(first.shape, first) if features.room is None else features.room
     partials = workspace = None
-    if results is not None:
-        partials = first.new_empty(tiles.grid[0] * tiles.grid[1] * 16 * tiles.out_octets, dtype=torch.float32)
+    if sums is not None:
+        partials = torch.empty(tiles.grid[0] * tiles.grid[1] * 16 * tiles.out_octets, device=first.device)
     if tiles.splits > 1:
-        workspace = first.new_empty(tiles.workspace, dtype=torch.float32)
+        workspace = torch.empty(tiles.workspace, device=first.device)
     norm_kind = 0 if then.norm is None else 1 if then.rectified_by_norm else 2
-    kernel = _kernel(
-        tiles, backward, results is not None and then.norm is None,
-        then.added is not None, then.masked_by is not None, norm_kind,
-    )  # fmt: skip
+    kernel = _kernel(tiles, backward, then.added is not None, then.masked_by is not None, norm_kind)
     kernel.launch(
         (*tiles.grid, tiles.splits), first, features.second, made, *_parameters(features.norm),
         *((features.norm.shift_gradient, features.norm.scale_gradient) if features.norm else (None, None)),
         *_parameters(features.added_norm), weight, out, then.added, then.masked_by,
         then.norm.features if then.norm else None, *_parameters(then.norm),
-        workspace, partials, counters, *(results or (None, None)), num_images, incoming, outgoing, epsilon,
+        workspace, partials, counters, *((sums.first, sums.second) if sums else (None, None)),
+        num_images, incoming, outgoing, sums.epsilon if sums else 0.0,
     )  # fmt: skip
     return out, made
 

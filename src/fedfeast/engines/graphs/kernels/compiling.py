@@ -3,12 +3,13 @@
 import os
 
 import torch
+from torch import Tensor
 
 from fedfeast.engines.graphs.context import GraphContext
-from fedfeast.engines.graphs.fused_layers import FusedLayers, is_fused
-from fedfeast.engines.graphs.halo.compiling import Program, collected_programs, load_programs
+from fedfeast.engines.graphs.fused_layers import FusedLayers
+from fedfeast.engines.graphs.gradient_plan import blank_for_head, shapes_alone
+from fedfeast.engines.graphs.halo.compiling import Programs, collected_programs, load_programs
 from fedfeast.engines.graphs.kernels.launching import Launches, collected_launches, compile_launches
-from fedfeast.networks.layers import Weights
 
 
 def compile_ahead(context: GraphContext) -> None:
@@ -19,26 +20,24 @@ def compile_ahead(context: GraphContext) -> None:
     compile_launches(launches, device, threads)
 
 
-def plan_launches(context: GraphContext) -> tuple[Launches, set[Program]]:
+def plan_launches(context: GraphContext) -> tuple[Launches, Programs]:
     """Return the launches and programs that passes of the architectures need, found on tensors without memory."""
-    activations = context.precision.activations
+    activations, network = context.precision.activations, context.method.network
     images = torch.empty(context.input_shape, dtype=activations, device="meta", memory_format=torch.channels_last)
+    counters = torch.empty(1, dtype=torch.int32, device="meta")
     with collected_launches() as launches, collected_programs() as programs:
         for architecture in context.architectures:
-            plan = context.blueprint(architecture).plan
-            buffer = torch.empty(plan.size, device="meta")
-            layers = FusedLayers(plan, buffer, torch.empty(1, dtype=torch.int32, device="meta"))
-            weights = _weights(context.method.network.shapes(architecture), activations)
-            outputs = context.method.network.forward(weights, images, architecture, layers)
-            by_outputs = [torch.empty_like(output) for output in outputs]
-            layers.backward(*torch.autograd.grad(outputs, layers.output, by_outputs))
+            plan = context.plan(architecture)
+            layers = _Trunk(plan, torch.empty(plan.size, device="meta"), counters)
+            weights = shapes_alone(network.shapes(architecture), activations)
+            network.forward(weights, images, architecture, layers)
+            layers.backward(torch.empty_like(layers.output))
     return launches, programs
 
 
-def _weights(shapes: dict[str, tuple[int, ...]], activations: torch.dtype) -> Weights:
-    return {
-        name: torch.empty(shape, dtype=activations, device="meta", memory_format=torch.channels_last)
-        if len(shape) == 4
-        else torch.empty(shape, device="meta", requires_grad=not is_fused(name))
-        for name, shape in shapes.items()
-    }
+class _Trunk(FusedLayers):
+    """Fused layers whose output the head does not read."""
+
+    def end(self, features: Tensor) -> Tensor:
+        """End the trunk; return something for the head."""
+        return blank_for_head(super().end(features))
