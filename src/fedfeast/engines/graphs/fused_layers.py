@@ -18,7 +18,7 @@ from fedfeast.engines.graphs.kernels.normalisations import (
     rectify_gradient,
     sum_gradients,
 )
-from fedfeast.engines.graphs.kernels.products import convolve, input_gradient
+from fedfeast.engines.graphs.kernels.products import convolve, input_gradient, spread_gradient
 from fedfeast.engines.graphs.kernels.weight_gradients import weight_gradient
 from fedfeast.networks import Weights
 from fedfeast.networks.layers import EPSILON, Layers
@@ -181,7 +181,7 @@ class FusedLayers(Layers):
 
     def _convolve(self, weights: Weights, conv: str, norm: str, features: Features, stride: int) -> tuple[Norm, Tensor]:
         """Convolve; return the normalisation that follows, ready to be applied, and the features."""
-        if isinstance(self._plan.places[conv].cut, WeightTiles):
+        if stride == 1 and isinstance(self._plan.places[conv].cut, WeightTiles):
             if not convolution.makes(features, weights[conv], backward=False):
                 features = Features(_filled(features))
             out, statistics, made = convolution.convolve(features, weights[conv], self._counters, EPSILON)
@@ -198,7 +198,9 @@ class FusedLayers(Layers):
         """Return the gradient by a convolution's input, and see to the one by its weight."""
         weight, kernel = saved.weights[conv], saved.weights[conv].shape[2]
         if isinstance(self._plan.places[conv].cut, WeightTiles):
-            if not convolution.makes(gradient, weight, backward=True):
+            if stride > 1:
+                gradient = Features(spread_gradient(_filled(gradient), *features.shape[2:], stride))
+            elif not convolution.makes(gradient, weight, backward=True):
                 gradient = Features(_filled(gradient))
             by_features, made = convolution.input_gradient(gradient, weight, self._counters, then)
         else:

@@ -111,7 +111,7 @@ class _Measuring(Layers):
         outgoing, incoming, kernel, _ = weights[name].shape
         batch, _, height, width = features.shape
         cut: Cut | WeightTiles | None = None
-        if self._in_cuda and knows(incoming, outgoing, kernel, stride, height, width):
+        if self._in_cuda and knows(incoming, outgoing, kernel, height, width):
             cut = weight_tiles(width, batch, max(incoming, outgoing), min(incoming, outgoing))
         height, width = (height - 1) // stride + 1, (width - 1) // stride + 1
         self.cuts[name] = cut or weight_cut(batch * height * width, incoming, outgoing, kernel * kernel, stride)

@@ -72,6 +72,12 @@ class Program:
             return self._loaded[device]
 
 
+@cache
+def program_of(source_name: str, macros: tuple[tuple[str, int], ...]) -> Program:
+    """Return the one program of a source and values for its macros."""
+    return Program(source_name, dict(macros))
+
+
 class Kernel:
     """A kernel of a program, for whichever device its tensors lie on."""
 

@@ -9,7 +9,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from fedfeast.engines.graphs.halo.compiling import Kernel, Program
+from fedfeast.engines.graphs.halo.compiling import Kernel, program_of
 from fedfeast.engines.graphs.halo.tiles import ConvolutionTiles, convolution_tiles
 from fedfeast.engines.graphs.kernels.features import Features, Norm, Statistics, Then, empty_features
 
@@ -47,7 +47,8 @@ def makes(features: Features, weight: Tensor, backward: bool) -> bool:
 @cache
 def _kernel(tiles: ConvolutionTiles, backward: bool, added: bool, masked: bool, norm: int) -> Kernel:
     flags = {"BACKWARD": backward, "STATISTICS": not backward, "ADDED": added, "MASKED": masked, "NORM": norm}
-    program = Program("convolution.cuh", {**tiles.macros(), **{name: int(value) for name, value in flags.items()}})
+    macros = {**tiles.macros(), **{name: int(value) for name, value in flags.items()}}
+    program = program_of("convolution.cuh", tuple(macros.items()))
     return program.kernel("convolve", tiles.shared_bytes, tiles.threads)
 
 

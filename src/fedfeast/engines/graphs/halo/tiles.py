@@ -18,9 +18,9 @@ KEPT_BYTES = 40 * 1024  # of weights that a block keeps in shared memory
 SIDES = (4, 8, 16, 32, 64)  # of the images that the kernels know
 
 
-def knows(incoming: int, outgoing: int, kernel: int, stride: int, height: int, width: int) -> bool:
-    """Return whether there are kernels for a convolution of images of a size."""
-    return kernel == 3 and stride == 1 and height == width and width in SIDES and (incoming | outgoing) % 8 == 0
+def knows(incoming: int, outgoing: int, kernel: int, height: int, width: int) -> bool:
+    """Return whether there are kernels for a convolution of images; of one with a stride, for its gradients alone."""
+    return kernel == 3 and height == width and width in SIDES and (incoming | outgoing) % 8 == 0
 
 
 @dataclass(frozen=True)
@@ -149,22 +149,16 @@ def convolution_tiles(
             out_octets, warps = least_idle(all_out, range(6, 11)), 8
     while True:
         tile = pixel_tile(side, pixels)
-        tiles = _tiles_of(tile, warps, num_images, all_in, all_out, out_octets, made, extras)
+        tiles = _tiles_of(tile, warps, (all_in, all_out), out_octets, num_images, made, extras)
         if tiles.shared_bytes <= SHARED_BYTES or out_octets == 1:
             return tiles
         out_octets -= 1
 
 
 def _tiles_of(
-    tile: PixelTile,
-    warps: int,
-    num_images: int,
-    all_in: int,
-    all_out: int,
-    out_octets: int,
-    made: int,
-    extras: int,
+    tile: PixelTile, warps: int, octets: tuple[int, int], out_octets: int, num_images: int, made: int, extras: int
 ) -> ConvolutionTiles:
+    all_in, all_out = octets
     num_tiles, bands, columns = tile.count(num_images), tile.side // tile.lines, ceil_div(all_out, out_octets)
     # Chunks of 64 bytes begin where memory's sectors do; more outgoing channels leave room for less.
     most = 32 * warps // tile.side  # that the threads of a block cover for a line
@@ -237,8 +231,9 @@ class WeightTiles:
         """Return what the kernel wants to know of it."""
         return {
             **self.pixels.macros(), "THREADS": self.threads, "MIN_BLOCKS": max(1, 384 // self.threads),
-            "NARROW_OCTETS": self.narrow_octets, "WIDE_TILES": self.wide_tiles, "WIDE_GROUPS": self.wide_groups, "UNITS": self.units,
-            "UNIT_GROUPS": self.unit_groups, "PIXEL_GROUPS": self.pixel_groups, "STAGES": self.stages,
+            "NARROW_OCTETS": self.narrow_octets, "WIDE_TILES": self.wide_tiles, "WIDE_GROUPS": self.wide_groups,
+            "UNITS": self.units, "UNIT_GROUPS": self.unit_groups, "PIXEL_GROUPS": self.pixel_groups,
+            "STAGES": self.stages,
         }  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from functools import cache
 
 from torch import Tensor
 
-from fedfeast.engines.graphs.halo.compiling import Kernel, Program
+from fedfeast.engines.graphs.halo.compiling import Kernel, program_of
 from fedfeast.engines.graphs.halo.tiles import WeightTiles
 from fedfeast.engines.graphs.tiles import ceil_div
 
@@ -52,4 +52,5 @@ def weight_gradients(layers: Sequence[Layer], tiles: WeightTiles) -> None:
 
 @cache
 def _kernel(tiles: WeightTiles) -> Kernel:
-    return Program("weight_gradient.cuh", tiles.macros()).kernel("weight_gradients", tiles.shared_bytes, tiles.threads)
+    program = program_of("weight_gradient.cuh", tuple(tiles.macros().items()))
+    return program.kernel("weight_gradients", tiles.shared_bytes, tiles.threads)

@@ -315,7 +315,7 @@ def input_gradient(
     """
     batch, channels, height, width = like.shape
     if stride > 1:
-        gradient = _spread(gradient, height, width, stride)
+        gradient = spread_gradient(gradient, height, width, stride)
     num_pixels, incoming, kernel = batch * height * width, gradient.shape[1], weight.shape[2]
     # What follows the products takes as many registers again.
     tiles = tiles or product_tiles(num_pixels, kernel * kernel * incoming, channels, gradient.itemsize, LARGEST // 2)
@@ -363,7 +363,7 @@ def input_gradient(
     return out
 
 
-def _spread(gradient: Tensor, height: int, width: int, stride: int) -> Tensor:
+def spread_gradient(gradient: Tensor, height: int, width: int, stride: int) -> Tensor:
     """Return a strided convolution's gradient at the input's size, zero between: then the stride is one."""
     batch, channels = gradient.shape[:2]
     spread = empty_features((batch, channels, height, width), gradient).zero_()
