@@ -199,7 +199,7 @@ class FusedLayers(Layers):
         weight, kernel = saved.weights[conv], saved.weights[conv].shape[2]
         if isinstance(self._plan.places[conv].cut, WeightTiles):
             if stride > 1:
-                gradient = Features(spread_gradient(_filled(gradient), *features.shape[2:], stride))
+                gradient = Features(spread_gradient(_filled(gradient), features.shape[2], features.shape[3], stride))
             elif not convolution.makes(gradient, weight, backward=True):
                 gradient = Features(_filled(gradient))
             by_features, made = convolution.input_gradient(gradient, weight, self._counters, then)

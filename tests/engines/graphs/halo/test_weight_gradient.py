@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.grad import conv2d_weight
 
 from fedfeast.engines.graphs.halo.tiles import WeightTiles, weight_tiles
 from fedfeast.engines.graphs.halo.weight_gradient import MOST_LAYERS, Layer, weight_gradients
@@ -47,9 +48,7 @@ def drawn(name: str, shape: tuple[int, ...]) -> Tensor:
 
 def check(layer: Layer, parts: int) -> None:
     incoming, outgoing = layer.features.shape[1], layer.gradient.shape[1]
-    expected = torch.nn.grad.conv2d_weight(
-        layer.features.double(), (outgoing, incoming, 3, 3), layer.gradient.double(), padding=1
-    )
+    expected = conv2d_weight(layer.features.double(), (outgoing, incoming, 3, 3), layer.gradient.double(), padding=1)
     got = layer.out.view(parts, outgoing, 3, 3, incoming).sum(0).permute(0, 3, 1, 2).double()
     torch.testing.assert_close(got, expected, rtol=WHOLE, atol=WHOLE * float(expected.abs().max()))
 
