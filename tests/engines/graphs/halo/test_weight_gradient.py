@@ -48,7 +48,8 @@ def drawn(name: str, shape: tuple[int, ...]) -> Tensor:
 
 def check(layer: Layer, parts: int) -> None:
     incoming, outgoing = layer.features.shape[1], layer.gradient.shape[1]
-    expected = conv2d_weight(layer.features.double(), (outgoing, incoming, 3, 3), layer.gradient.double(), padding=1)
+    features, gradient, shape = layer.features.double(), layer.gradient.double(), (outgoing, incoming, 3, 3)
+    expected = conv2d_weight(features, shape, gradient, padding=1)  # type: ignore[no-untyped-call]
     got = layer.out.view(parts, outgoing, 3, 3, incoming).sum(0).permute(0, 3, 1, 2).double()
     torch.testing.assert_close(got, expected, rtol=WHOLE, atol=WHOLE * float(expected.abs().max()))
 
