@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.grad import conv2d_weight
 
 from fedfeast.engines.graphs.halo.tiles import WeightTiles, weight_tiles
 from fedfeast.engines.graphs.halo.weight_gradient import MOST_LAYERS, Layer, weight_gradients
@@ -48,8 +48,9 @@ def drawn(name: str, shape: tuple[int, ...]) -> Tensor:
 
 def check(layer: Layer, parts: int) -> None:
     incoming, outgoing = layer.features.shape[1], layer.gradient.shape[1]
-    features, gradient, shape = layer.features.double(), layer.gradient.double(), (outgoing, incoming, 3, 3)
-    expected = conv2d_weight(features, shape, gradient, padding=1)  # type: ignore[no-untyped-call]
+    weight = torch.zeros(outgoing, incoming, 3, 3, dtype=torch.float64, device=DEVICE, requires_grad=True)
+    out = F.conv2d(layer.features.double(), weight, padding=1)
+    (expected,) = torch.autograd.grad(out, weight, layer.gradient.double())
     got = layer.out.view(parts, outgoing, 3, 3, incoming).sum(0).permute(0, 3, 1, 2).double()
     torch.testing.assert_close(got, expected, rtol=WHOLE, atol=WHOLE * float(expected.abs().max()))
 
