@@ -1,14 +1,20 @@
-"""Measure a round of a recipe on one GPU: the graph engine against the eager one in the same run, and where time goes.
+"""Measure a round on one GPU: the graph engine against the eager one in the same run, and where time goes.
 
 python benchmarks/scripts/round_gpu.py --set data.folder=FOLDER --out benchmarks/results/DATE-round-gpu.md
+
+With --against CHECKOUT, another version's rounds are timed too, by turns with this one's.
 """
 
 import argparse
+import json
+import os
 import platform
 import shlex
+import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import fields, replace
 from datetime import date
 from pathlib import Path
 from statistics import median
@@ -25,12 +31,14 @@ from fedfeast.randomness import named_generator
 from fedfeast.recipes import load_recipe
 from fedfeast.runs.assembly import Federation, assemble
 
+HERE = Path(__file__).parent
 KINDS = {
-    "convolutions": ("_convolve", "_input_gradient"),
-    "weight gradients": ("_weight_gradient",),
+    "convolutions": ("convolve", "_convolve", "_input_gradient"),
+    "weight gradients": ("weight_gradients", "_weight_gradient"),
     "batch normalisation": ("_normalise", "_sum_gradients", "_norm_gradient"),
     "vectors": ("_gather", "_add_gradients", "_square_sums", "_step", "_accumulate"),
 }
+PREPARES_AHEAD = "ahead" in {field.name for field in fields(RoundOrder)}  # which older versions do not
 
 
 def planned(federation: Federation, flat: torch.Tensor, round_index: int) -> list[Assignment]:
@@ -47,8 +55,9 @@ def time_rounds(federation: Federation, engine: Engine, rounds: range, flat: tor
     """Return the mean seconds of a round, the setup seconds of all, and the steps of all."""
     setup, steps, started = 0.0, 0, time.perf_counter()
     for round_index in rounds:
-        ahead = [one.client for one in planned(federation, flat, round_index + 1)]
-        order = RoundOrder(flat, planned(federation, flat, round_index), round_index, 0.05, ahead=ahead)
+        order = RoundOrder(flat, planned(federation, flat, round_index), round_index, 0.05)
+        if PREPARES_AHEAD:
+            order = replace(order, ahead=[one.client for one in planned(federation, flat, round_index + 1)])
         result = engine.run_round(order)
         setup, steps = setup + result.setup_seconds, steps + result.num_steps
     torch.cuda.synchronize()
@@ -116,7 +125,7 @@ def measure(settings: list[str], recipe_name: str, num_rounds: int, eager_rounds
     eager_seconds, _, _ = time_rounds(federation, eager, range(eager_rounds), flat)
     same_rounds, _, _ = time_rounds(federation, engine, range(eager_rounds), flat)
     return {
-        "recipe": recipe_name,
+        "recipe": recipe.name,
         "seconds_per_round": seconds,
         "eager_seconds_per_round": eager_seconds,
         "eager_ratio": eager_seconds / same_rounds,
@@ -139,6 +148,36 @@ def measure(settings: list[str], recipe_name: str, num_rounds: int, eager_rounds
     }
 
 
+def time_by_turns(arguments: argparse.Namespace, turns: int = 2) -> dict[str, list[float]]:
+    """Return the seconds a round of the other version and of this one, each in a process of its own."""
+    seconds: dict[str, list[float]] = {"before": [], "now": []}
+    command = [
+        sys.executable,
+        __file__,
+        "--rounds-alone",
+        "--recipe",
+        arguments.recipe,
+        "--rounds",
+        str(arguments.rounds),
+    ]
+    command += [part for setting in arguments.settings for part in ("--set", setting)]
+    for _ in range(turns):
+        for name, checkout in (("before", arguments.against), ("now", HERE.parents[1])):
+            paths = [str(checkout / "src"), str(HERE), os.environ.get("PYTHONPATH", "")]
+            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+            done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+            seconds[name].append(json.loads(done.stdout.splitlines()[-1]))
+    return seconds
+
+
+def time_alone(settings: list[str], recipe_name: str, num_rounds: int) -> float:
+    """Return the seconds of a round once all graphs are there."""
+    federation = assemble(load_recipe(recipe_name, [*settings, "engine.name=graphs"]))
+    flat, engine = federation.initial_weights(), federation.engine()
+    time_rounds(federation, engine, range(num_rounds), flat)
+    return time_rounds(federation, engine, range(num_rounds), flat)[0]
+
+
 def to_markdown(result: dict[str, Any], command: str) -> str:
     shares = ", ".join(f"{kind} {100 * share:.0f} %" for kind, share in result["time_shares"].items())
     return f"""# A round of {result["recipe"]} on one GPU
@@ -149,6 +188,7 @@ def to_markdown(result: dict[str, Any], command: str) -> str:
 |---|---|
 | graph engine, bfloat16, seconds a round (steady, mean of {result["rounds"]}) | {result["seconds_per_round"]:.3f} |
 | local steps a round | {result["steps_per_round"]:.1f} |
+| milliseconds a step | {1e3 * result["seconds_per_round"] / result["steps_per_round"]:.2f} |
 | eager engine, float32, seconds a round (mean of {result["eager_rounds"]}) | {result["eager_seconds_per_round"]:.2f} |
 | eager over graphs, the same rounds | {result["eager_ratio"]:.1f} |
 | compiling, warming up and capturing {result["graphs"]} graphs, seconds in all | {result["capture_seconds"]:.1f} |
@@ -158,18 +198,41 @@ def to_markdown(result: dict[str, Any], command: str) -> str:
 | kernels a pass | {result["kernels_per_pass"]:.0f} |
 
 Share of device time: {shares}.
-"""
+{_turns(result.get("by_turns"))}"""
+
+
+def _turns(by_turns: dict[str, list[float]] | None) -> str:
+    if by_turns is None:
+        return ""
+    pairs = zip(by_turns["before"], by_turns["now"], strict=True)
+    rows = "".join(f"| {turn} | {before:.4f} | {now:.4f} |\n" for turn, (before, now) in enumerate(pairs, 1))
+    ratio = sum(by_turns["now"]) / sum(by_turns["before"])
+    return f"""
+Seconds a round by turns, each version in a process of its own: {ratio:.3f} of the time before.
+
+| turn | before | now |
+|---|---|---|
+{rows}"""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--recipe", default="cifar100-paper")
+    parser.add_argument("--recipe", default=str(HERE / "round_gpu.toml"))
+    parser.add_argument(
+        "--against", type=Path, help="a checkout of another version, to be timed by turns with this one"
+    )
+    parser.add_argument("--rounds-alone", action="store_true", help="time rounds and print their seconds, nothing else")
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--eager-rounds", type=int, default=2)
     parser.add_argument("--set", action="append", default=[], dest="settings")
     parser.add_argument("--out", type=Path, help="a Markdown file; a JSON file is written beside it")
     arguments = parser.parse_args()
+    if arguments.rounds_alone:
+        print(time_alone(arguments.settings, arguments.recipe, arguments.rounds))
+        return
+    by_turns = time_by_turns(arguments) if arguments.against else None
     result = measure(arguments.settings, arguments.recipe, arguments.rounds, arguments.eager_rounds)
+    result["by_turns"] = by_turns
     text = to_markdown(result, shlex.join(["python", *sys.argv]))
     print(text)
     if arguments.out:
