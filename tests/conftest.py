@@ -24,7 +24,9 @@ LONGEST = (
     "integration/test_digits.py",
     "studies/catalogue/test_digits.py",
     "examples/test_examples.py",
+    "engines/graphs/halo/test_convolution.py",
     "integration/test_kill_and_resume.py",
+    "engines/graphs/test_fused_layers.py",
     "flower/test_engine.py",
     "engines/graphs/kernels/test_compiling.py",
     "integration/test_wheel.py",
@@ -42,7 +44,6 @@ LONGEST = (
     "variants/test_search.py",
     "server/browser/test_reports.py",
     "server/test_fuzz.py",
-    "engines/graphs/test_fused_layers.py",
 )
 
 

@@ -2,7 +2,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,8 @@ import torch
 from fedfeast.data import Batch
 from fedfeast.engines.graphs import Precision
 from fedfeast.engines.graphs.context import GraphContext
-from fedfeast.engines.graphs.halo import convolution, weight_gradient
-from fedfeast.engines.graphs.halo.compiling import LOADERS, Launch, Program, Programs, sources
-from fedfeast.engines.graphs.halo.nvrtc import Macros, cached_machine_code, has_compiler
+from fedfeast.engines.graphs.halo.compiling import Launch, Program, Programs, sources
+from fedfeast.engines.graphs.halo.nvrtc import cached_machine_code, has_compiler
 from fedfeast.engines.graphs.kernels import normalisations, products, weight_gradients
 from fedfeast.engines.graphs.kernels.compiling import plan_launches
 from fedfeast.engines.graphs.kernels.launching import Launches, collected_launches, launch
@@ -96,24 +94,20 @@ NamedMacros = tuple[str, tuple[tuple[str, int | str], ...]]
 
 
 @pytest.fixture
-def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[NamedMacros]]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> set[NamedMacros]:
     """The programs in CUDA C++ that launches on a CPU asked for; they do nothing there."""
-    asked: set[NamedMacros] = set()
+    programs: set[NamedMacros] = set()
 
     class Nothing:
         def function(self, name: str, shared_bytes: int, threads: int) -> Launch:
             return lambda grid, arguments: None
 
-    def load(source_name: str, macros: Macros, device: torch.device) -> Nothing:
-        asked.add((source_name, tuple(macros.items())))
+    def load(program: Program, device: torch.device) -> Nothing:
+        programs.add((program.source_name, tuple(program.macros.items())))
         return Nothing()
 
-    for module in (convolution, weight_gradient):
-        module._kernel.cache_clear()  # a program that was loaded stays so
-    monkeypatch.setitem(LOADERS, "cpu", load)
-    yield asked
-    for module in (convolution, weight_gradient):
-        module._kernel.cache_clear()
+    monkeypatch.setattr(Program, "load", load)
+    return programs
 
 
 def named(programs: Programs) -> list[NamedMacros]:
@@ -122,15 +116,15 @@ def named(programs: Programs) -> list[NamedMacros]:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="programs are asked for on a CPU")
 @pytest.mark.parametrize("in_cuda", [False, True], ids=["in Triton", "in CUDA C++ too"])
-def test_the_plan_is_what_passes_launch(in_cuda: bool, loaded: set[NamedMacros]) -> None:
+def test_the_plan_is_what_passes_launch(in_cuda: bool, asked: set[NamedMacros]) -> None:
     shared = context(16, Precision(), in_cuda)
     with collected_launches() as launched:
         for architecture in shared.architectures:
             one_pass(shared, architecture)
     launches, programs = plan_launches(shared)
     assert launches.keys() == launched.keys()
-    assert set(named(programs)) == loaded
-    assert len(named(programs)) == len(loaded), "each is planned once"
+    assert set(named(programs)) == asked
+    assert len(programs) == len(asked), "each is planned once"
     assert (len(launches) > 20, len(programs) > 20) == (True, in_cuda)
 
 
