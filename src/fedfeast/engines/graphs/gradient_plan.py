@@ -66,6 +66,13 @@ def shapes_alone(shapes: Mapping[str, tuple[int, ...]], convolutions: torch.dtyp
     }
 
 
+def convolved_alone(weight: Tensor, features: Tensor, stride: int) -> Tensor:
+    """Return the output of a convolution padded to keep its input's size at stride 1, as a shape alone."""
+    batch, _, height, width = features.shape
+    size = batch, weight.shape[0], (height - 1) // stride + 1, (width - 1) // stride + 1
+    return torch.empty(size, device="meta")
+
+
 def blank_for_head(features: Tensor) -> Tensor:
     """Return a pixel for the head to read where the last features have no memory."""
     # Without memory the head's mean, as ``new_empty`` would, loads PyTorch's own compiler, which takes a second.
@@ -113,6 +120,7 @@ class _Measuring(Layers):
         cut: Cut | WeightTiles | None = None
         if self._in_cuda and knows(incoming, outgoing, kernel, height, width):
             cut = weight_tiles(width, batch, max(incoming, outgoing), min(incoming, outgoing))
-        height, width = (height - 1) // stride + 1, (width - 1) // stride + 1
-        self.cuts[name] = cut or weight_cut(batch * height * width, incoming, outgoing, kernel * kernel, stride)
-        return torch.empty((batch, outgoing, height, width), device="meta")
+        out = convolved_alone(weights[name], features, stride)
+        num_pixels = batch * out.shape[2] * out.shape[3]
+        self.cuts[name] = cut or weight_cut(num_pixels, incoming, outgoing, kernel * kernel, stride)
+        return out

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedfeast.engines.graphs.context import GraphContext
-from fedfeast.engines.graphs.gradient_plan import blank_for_head, shapes_alone
+from fedfeast.engines.graphs.gradient_plan import blank_for_head, convolved_alone, shapes_alone
 from fedfeast.engines.graphs.programs import Memory
 from fedfeast.engines.graphs.slots import Slot, lane_of, slot_bytes
 from fedfeast.federation import Pass
@@ -225,13 +225,13 @@ class _Counting(Layers):
         return features
 
     def stem(self, weights: Weights, images: Tensor, stride: int) -> Tensor:
-        features = _convolved(weights["stem.conv"], images, stride)
+        features = convolved_alone(weights["stem.conv"], images, stride)
         self.elements += 2 * features.numel()  # before and after normalisation
         return features
 
     def block(self, weights: Weights, name: str, features: Tensor, stride: int) -> Tensor:
-        hidden = _convolved(weights[f"{name}.conv1"], features, stride)
-        out = _convolved(weights[f"{name}.conv2"], hidden, 1)
+        hidden = convolved_alone(weights[f"{name}.conv1"], features, stride)
+        out = convolved_alone(weights[f"{name}.conv2"], hidden, 1)
         self.elements += 2 * hidden.numel() + 2 * out.numel()
         if f"{name}.shortcut" in weights:
             pooled = features[:, :, ::stride, ::stride].numel() if stride > 1 else 0
@@ -240,9 +240,3 @@ class _Counting(Layers):
 
     def end(self, features: Tensor) -> Tensor:
         return blank_for_head(features)
-
-
-def _convolved(weight: Tensor, features: Tensor, stride: int) -> Tensor:
-    batch, _, height, width = features.shape
-    shape = (batch, weight.shape[0], (height - 1) // stride + 1, (width - 1) // stride + 1)
-    return torch.empty(shape, device="meta")

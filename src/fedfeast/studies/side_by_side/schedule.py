@@ -13,12 +13,12 @@ from fedfeast.own_code import remember
 from fedfeast.presentation.round_reader import RoundReader
 from fedfeast.runs import Run
 from fedfeast.runs.interrupts import interruptible, uninterrupted
+from fedfeast.studies.side_by_side.child import REFUSED, STOPPED
 from fedfeast.studies.side_by_side.interpreter import child_variables, python_words
 from fedfeast.studies.side_by_side.progress import RunProgress, SideBySideObserver, State, tell_progress
 from fedfeast.studies.side_by_side.sharing import PendingRun, Share
 
 CHILD = "fedfeast.studies.side_by_side.child"
-STOPPED, REFUSED = 130, 2  # exit codes of a child
 LOOK_EVERY_SECONDS = 0.1
 STOP_SECONDS = 60.0  # that stopped processes are given to save what they have
 

@@ -25,12 +25,8 @@
 
 #include "primitives.cuh"
 #include "sums.cuh"
+#include "pixels.cuh"
 
-constexpr int LANES = 32;
-constexpr int PITCH = WIDTH + 2;
-constexpr int HELD_LINES = LINES + 2;
-constexpr int HELD = GROUPS * HELD_LINES * PITCH;
-constexpr int PIXELS = GROUPS * LINES * WIDTH;
 constexpr int CHANNELS = 8 * OUT_OCTETS;
 // Planes lie so far apart that the cells which neighbouring threads copy fall into different banks.
 constexpr int SHIFT = IN_OCTETS == 2 ? 4 : IN_OCTETS == 4 ? 2 : IN_OCTETS | 1;
@@ -56,17 +52,7 @@ constexpr bool SUMS = STATISTICS || NORM;
 static_assert(PIXELS == 16 * ROW_TILES * WARPS, "warps and pixels do not match");
 static_assert(THREADS == LANES * WARPS, "threads and warps do not match");
 
-// Divisions are unsigned and by constants, and a thread keeps its octet and its column from turn to turn: what it
-// copies next lies a constant further on.
-DEVICE u32 thread() { return thread_index(); }
-
 constexpr int least_power(int number) { return number <= 1 ? 1 : 2 * least_power((number + 1) / 2); }
-
-DEVICE int held_place(u32 pixel) {
-  // The cell of a pixel's upper left neighbour.
-  u32 line = pixel / WIDTH, image = GROUPS == 1 ? 0 : line / LINES;
-  return (image * HELD_LINES + line - image * LINES) * PITCH + pixel % WIDTH;
-}
 
 DEVICE void clear_border(Cell* features, int first_line) {
   Cell zero = {{0, 0, 0, 0}};
@@ -201,7 +187,7 @@ DEVICE void multiply_chunk(
   }
 }
 
-// Eight floats of shared memory, and two of them.
+// Eight floats of shared memory.
 DEVICE void load_eight(float (&values)[8], const float* from) {
   Cell low = load_shared_cell(from), high = load_shared_cell(from + 4);
 #pragma unroll
@@ -357,7 +343,8 @@ KERNEL(convolve)(
 
   if (MADE) {
     Norm norm = {in_mean, in_inverse_deviation, in_scale, in_shift, in_shift_gradient, in_scale_gradient};
-    find_numbers(numbers, norm, {added_mean, added_inverse_deviation, added_scale, added_shift}, incoming, (float)num_pixels);
+    Norm added_norm = {added_mean, added_inverse_deviation, added_scale, added_shift};
+    find_numbers(numbers, norm, added_norm, incoming, (float)num_pixels);
   }
   auto clear_odd_unit = [&](Cell* weights) {  // which is there for evenness
     if (UNITS > 9 * IN_OCTETS)
@@ -414,7 +401,8 @@ KERNEL(convolve)(
       load_eight(own[i], numbers + i * ALL_IN + 8 * (octet + thread() % least_power(IN_OCTETS) % IN_OCTETS));
     for_features(image, first_line, num_images, incoming, octet, [&](int place, int from, bool valid, bool is_own) {
       if (!valid) return;
-      Cell feature = make_feature(load_shared_cell(stage + place), load_shared_cell(stage + (TWO ? FEATURE_CELLS : 0) + place), own);
+      Cell first = load_shared_cell(stage + place);
+      Cell feature = make_feature(first, TWO ? load_shared_cell(stage + FEATURE_CELLS + place) : first, own);
       store_cell(stage + place, feature);
       if (is_own && block_y() == 0) store_cell(made + from, feature);
     });

@@ -11,29 +11,17 @@
 // UNIT_GROUPS, PIXEL_GROUPS, STAGES (of pixels under way).
 
 #include "primitives.cuh"
+#include "pixels.cuh"
 
-constexpr int LANES = 32;
-constexpr int PITCH = WIDTH + 2;
-constexpr int HELD_LINES = LINES + 2;
-constexpr int PIXELS = GROUPS * LINES * WIDTH;
 constexpr int WIDE_OCTETS = 2 * WIDE_TILES * WIDE_GROUPS;
 constexpr int WIDE_PLANE = PIXELS + 1;
-constexpr int NARROW_PLANE = (GROUPS * HELD_LINES * PITCH) | 1;
+constexpr int NARROW_PLANE = HELD | 1;
 constexpr int STAGE = WIDE_OCTETS * WIDE_PLANE + NARROW_OCTETS * NARROW_PLANE;
 constexpr int ALL_UNITS = 9 * NARROW_OCTETS;
 constexpr int PAIRS = (UNITS + 1) / 2;
 
 static_assert(THREADS == LANES * WIDE_GROUPS * UNIT_GROUPS * PIXEL_GROUPS, "threads and warps do not match");
 static_assert(PIXELS % 16 == 0, "a product takes sixteen pixels");
-
-// Divisions are unsigned, so that the compiler sees what stays the same from one turn of a loop to the next.
-DEVICE u32 thread() { return thread_index(); }
-
-DEVICE int held_place(u32 pixel) {
-  // The cell of a pixel's upper left neighbour.
-  u32 line = pixel / WIDTH, image = GROUPS == 1 ? 0 : line / LINES;
-  return (image * HELD_LINES + line - image * LINES) * PITCH + pixel % WIDTH;
-}
 
 DEVICE void clear_border(Cell* narrow) {
   for (u32 i = thread(); i < GROUPS * HELD_LINES * 2 * NARROW_OCTETS; i += THREADS) {
