@@ -39,17 +39,29 @@ enum class Step {
     load_two_transposed,
     multiply,
     shuffle,
+    begin_group,
+    multiply_group,
+    end_group,
 };
 
 inline const char* const STEP_NAMES[] = {
     "running", "the kernel's end", "synchronise", "synchronise_warp", "load_matrices", "load_matrices_transposed",
-    "load_two_matrices", "load_two_matrices_transposed", "multiply", "shuffle_xor",
+    "load_two_matrices", "load_two_matrices_transposed", "multiply", "shuffle_xor", "begin_group", "multiply_group",
+    "end_group",
 };
 
 struct Copy {
     char* shared;
     const void* global;
     bool valid;
+};
+
+// A product of four warps, as far as one thread is concerned.
+struct Product {
+    float (*sums)[4];
+    unsigned long long a, b;
+    int octets;
+    bool transposed, adds;
 };
 
 constexpr std::size_t STACK_BYTES = 256 * 1024;
@@ -76,6 +88,7 @@ struct Fiber {
     std::vector<Copy> copies;
     std::vector<std::size_t> groups;
     std::size_t open = 0;
+    std::vector<Product> products;  // under way
 };
 
 struct Machine {
@@ -305,6 +318,7 @@ inline void run_block() {
         fiber->step = Step::running;
         fiber->copies.clear();
         fiber->groups.clear();
+        fiber->products.clear();
         fiber->open = 0;
     }
     std::vector<int> order(machine.threads / LANES);
@@ -452,6 +466,80 @@ inline void multiply(float (&sums)[4], const u32 (&a)[4], u32 b0, u32 b1) {
     fiber->b[0] = b0;
     fiber->b[1] = b1;
     emulation::wait_at(emulation::Step::multiply);
+}
+
+namespace emulation {
+// The cell of an operand that holds eight values of a row.
+inline const char* cell_of(unsigned long long operand, int outer, int inner, int row) {
+    const unsigned long long cell = (operand & 0x3fff) + inner * (operand >> 16 & 0x3fff) + outer * (operand >> 32 & 0x3fff);
+    const char* place = machine.shared + 16 * (cell + row);
+    check_shared(place);
+    return place;
+}
+
+inline void row_of(float (&values)[16], unsigned long long operand, int row) {
+    for (int inner = 0; inner < 2; inner++) {
+        std::uint16_t eight[8];
+        std::memcpy(eight, cell_of(operand, row / 8, inner, row % 8), 16);
+        for (int i = 0; i < 8; i++) values[8 * inner + i] = bf16(eight[i]);
+    }
+}
+
+inline void column_of(float (&values)[16], unsigned long long operand, int column) {
+    for (int i = 0; i < 16; i++) {
+        std::uint16_t value;
+        std::memcpy(&value, cell_of(operand, column / 8, i / 8, i % 8) + 2 * (column % 8), 2);
+        values[i] = bf16(value);
+    }
+}
+
+inline void carry_out(const Product& product) {
+    const int thread = machine.current->index, lane = thread % LANES;
+    float rows[2][16], column[16];
+    for (int half = 0; half < 2; half++) row_of(rows[half], product.a, thread / LANES % 4 * 16 + 8 * half + lane / 4);
+    for (int octet = 0; octet < product.octets; octet++)
+        for (int second = 0; second < 2; second++) {
+            const int number = 8 * octet + 2 * (lane % 4) + second;
+            if (product.transposed) column_of(column, product.b, number);
+            else row_of(column, product.b, number);
+            for (int half = 0; half < 2; half++) {
+                float sum = 0.0f;
+                for (int k = 0; k < 16; k++) sum += rows[half][k] * column[k];
+                float& total = product.sums[octet][2 * half + second];
+                total = product.adds ? total + sum : sum;
+            }
+        }
+    if (lane == 0) machine.multiplications += product.octets;
+}
+}  // namespace emulation
+
+#ifndef EMULATED_GROUPS
+#define EMULATED_GROUPS 1
+#endif
+constexpr bool HAS_GROUPS = EMULATED_GROUPS;
+
+inline unsigned long long operand(const void* shared, int inner_stride, int outer_stride) {
+    emulation::check_shared(shared);
+    const unsigned long long cell = (static_cast<const char*>(shared) - emulation::machine.shared) / 16;
+    return cell | (unsigned long long)inner_stride << 16 | (unsigned long long)outer_stride << 32;
+}
+inline void show_to_groups() {}
+inline void begin_group() { emulation::wait_at(emulation::Step::begin_group); }
+
+template <bool TRANSPOSED, int OCTETS>
+inline void multiply_group(float (&sums)[OCTETS][4], unsigned long long a, unsigned long long b, bool adds) {
+    emulation::wait_at(emulation::Step::multiply_group);
+    emulation::Fiber* fiber = emulation::machine.current;
+    fiber->products.push_back({sums, a, b, OCTETS, TRANSPOSED, adds});
+    if (!emulation::machine.early_copies) return;
+    emulation::carry_out(fiber->products.back());
+    fiber->products.pop_back();
+}
+
+inline void end_group() {
+    emulation::wait_at(emulation::Step::end_group);
+    for (const emulation::Product& product : emulation::machine.current->products) emulation::carry_out(product);
+    emulation::machine.current->products.clear();
 }
 
 inline float shuffle_xor(float value, int mask) {

@@ -10,6 +10,11 @@
 // are being copied, those of the next tile too. Weights stay where all CHUNKS of them have room (KEPT), else they come
 // along with each chunk. SPLITS blocks may share the chunks of a tile; the last of them adds up and goes on alone.
 //
+// Eight pixels that lie side by side in shared memory, a cell each, are a matrix of an operand, and eight of these a
+// constant distance apart are what four warps multiply together (warpgroups.cuh): eight lines of eight columns; of images
+// of 4x4 a line of sixteen of them, whose pixels then lie side by side. Where tiles have no such pixels (ORDERED), or the
+// device no such products, every warp multiplies for itself, sixteen pixels at a time.
+//
 // Macros: WIDTH, HEIGHT, LINES, GROUPS, WARPS, ROW_TILES (16 pixels each, of a warp), IN_OCTETS, OUT_OCTETS, CHUNKS,
 // STAGES, KEPT, SPLITS, BACKWARD; for what the features are made of on their way in: MADE; for what follows the product:
 // STATISTICS, ADDED, MASKED, NORM (0; 1: rectifies what is stored; 2: what is summed).
@@ -26,6 +31,7 @@
 #include "primitives.cuh"
 #include "sums.cuh"
 #include "pixels.cuh"
+#include "warpgroups.cuh"
 
 constexpr int CHANNELS = 8 * OUT_OCTETS;
 // Planes lie so far apart that the cells which neighbouring threads copy fall into different banks.
@@ -49,43 +55,85 @@ constexpr int ROW = CHANNELS + 4;  // floats of a pixel's products on their way 
 constexpr int PASSED = OUT_OCTETS == 1 && ROW_TILES > 1 ? 32 : OUT_OCTETS < 4 || OUT_OCTETS == 5 ? 16 : 8;
 constexpr bool SUMS = STATISTICS || NORM;
 
+// Distances between cells of a plane: images of 4x4 lie side by side where there are sixteen of them.
+constexpr bool TOGETHER = WIDTH == 4 && GROUPS == 16 && WARPS % 4 == 0;
+constexpr int COLUMN = TOGETHER ? GROUPS : 1, LINE = TOGETHER ? GROUPS * PITCH : PITCH;
+constexpr int IMAGE = TOGETHER ? 1 : HELD_LINES * PITCH;
+constexpr bool ORDERED = TOGETHER || (WIDTH % 8 == 0 && LINES % 8 == 0 && WARPS % 4 == 0);
+constexpr bool GROUPED = ORDERED && HAS_GROUPS;
+constexpr int NEXT_MATRIX = TOGETHER ? 8 : LINE;  // from eight pixels to the next eight of sixty-four
+
 static_assert(PIXELS == 16 * ROW_TILES * WARPS, "warps and pixels do not match");
 static_assert(THREADS == LANES * WARPS, "threads and warps do not match");
 
 constexpr int least_power(int number) { return number <= 1 ? 1 : 2 * least_power((number + 1) / 2); }
 
+// The pixels that a row of products belongs to: sixteen of a tile, of which this is the first, and one of them.
+DEVICE int first_of_rows(u32 sixteen) {
+  if (!ORDERED) return 16 * sixteen;
+  u32 group = sixteen / 4, quarter = sixteen % 4;
+  if (TOGETHER) return group * WIDTH + quarter;  // of all images
+  constexpr u32 ACROSS = WIDTH / 8;
+  return (8 * (group / ACROSS) + 2 * quarter) * WIDTH + 8 * (group % ACROSS);
+}
+DEVICE int pixel_of_row(u32 row) {
+  if (!ORDERED) return row;
+  return TOGETHER ? row * WIDTH * HEIGHT : row / 8 * WIDTH + row % 8;
+}
+// Which sixteen rows a warp's tile is.
+DEVICE u32 rows_of(u32 warp, u32 tile) {
+  return ORDERED ? (warp / 4 * ROW_TILES + tile) * 4 + warp % 4 : warp * ROW_TILES + tile;
+}
+
+// The cell of a pixel's upper left neighbour.
+DEVICE int upper_left(u32 pixel) {
+  u32 line = pixel / WIDTH, image = GROUPS == 1 ? 0 : line / LINES;
+  return image * IMAGE + (line - image * LINES) * LINE + pixel % WIDTH * COLUMN;
+}
+
 DEVICE void clear_border(Cell* features, int first_line) {
   Cell zero = {{0, 0, 0, 0}};
   for (u32 i = thread(); i < GROUPS * HELD_LINES * 2 * IN_OCTETS; i += THREADS) {
-    u32 octet = i / 2 % IN_OCTETS, line = i / 2 / IN_OCTETS;
-    features[octet * PLANE + line * PITCH + i % 2 * (WIDTH + 1)] = zero;
+    u32 octet = i / 2 % IN_OCTETS, line = i / 2 / IN_OCTETS, image = line / HELD_LINES;
+    features[octet * PLANE + image * IMAGE + line % HELD_LINES * LINE + i % 2 * (WIDTH + 1) * COLUMN] = zero;
   }
   bool above = first_line == 0, below = first_line + LINES == HEIGHT;
   if (!above && !below) return;
   for (u32 i = thread(); i < GROUPS * 2 * WIDTH * IN_OCTETS; i += THREADS) {
     u32 column = i % WIDTH, octet = i / WIDTH % IN_OCTETS, edge = i / WIDTH / IN_OCTETS % 2;
-    u32 line = i / WIDTH / IN_OCTETS / 2 * HELD_LINES + edge * (HELD_LINES - 1);
-    if (edge ? below : above) features[octet * PLANE + line * PITCH + column + 1] = zero;
+    u32 image = i / WIDTH / IN_OCTETS / 2, line = edge * (HELD_LINES - 1);
+    if (edge ? below : above) features[octet * PLANE + image * IMAGE + line * LINE + (column + 1) * COLUMN] = zero;
   }
 }
 
-// Goes over the cells of a chunk's features that a thread looks after.
+// Goes over the cells of a chunk's features that a thread looks after: neighbours look after the octets of a pixel, then
+// of what lies beside it in shared memory.
 template <typename Do>
 DEVICE void for_features(int first_image, int first_line, int num_images, int incoming, int first_octet, Do act) {
-  constexpr u32 OCTETS = least_power(IN_OCTETS), LINES_A_TURN = THREADS / (OCTETS * WIDTH);
-  static_assert(LINES_A_TURN * OCTETS * WIDTH == THREADS, "threads do not cover whole lines");
-  constexpr u32 ALL_LINES = GROUPS * HELD_LINES, TURNS = (ALL_LINES + LINES_A_TURN - 1) / LINES_A_TURN;
-  u32 octet = thread() % OCTETS, column = thread() / OCTETS % WIDTH;
-  u32 line = LINES_A_TURN == 1 ? 0 : thread() / (OCTETS * WIDTH);
+  constexpr u32 OCTETS = least_power(IN_OCTETS), BESIDE = TOGETHER ? GROUPS : WIDTH;
+  constexpr u32 AT_ONCE = THREADS / (OCTETS * BESIDE);
+  static_assert(AT_ONCE * OCTETS * BESIDE == THREADS, "threads do not cover whole lines");
+  u32 octet = thread() % OCTETS, beside = thread() / OCTETS % BESIDE;
+  u32 next = AT_ONCE == 1 ? 0 : thread() / (OCTETS * BESIDE);
   if (octet >= IN_OCTETS) return;
   bool is_channel = 8 * (first_octet + octet) < incoming;
-  bool above = first_line == 0, below = first_line + LINES == HEIGHT;  // there is no image
-  int line_stride = WIDTH * incoming;
-  int from = (first_image * HEIGHT + first_line - 1) * line_stride + column * incoming + 8 * (first_octet + octet);
-  int place = octet * PLANE + column + 1;
+  int line_stride = WIDTH * incoming, place = octet * PLANE;
+  int from = (first_image * HEIGHT + first_line) * line_stride + 8 * (first_octet + octet);
+  if (TOGETHER) {
+    bool valid = is_channel && first_image + (int)beside < num_images;
+    place += beside + LINE + COLUMN, from += beside * HEIGHT * line_stride;
 #pragma unroll
-  for (u32 turn = 0; turn < TURNS; ++turn, line += LINES_A_TURN) {
-    if (TURNS * LINES_A_TURN > ALL_LINES && line >= ALL_LINES) break;
+    for (u32 pixel = next; pixel < HEIGHT * WIDTH; pixel += AT_ONCE)
+      act(place + pixel / WIDTH * LINE + pixel % WIDTH * COLUMN, from + (int)pixel * incoming, valid, true);
+    return;
+  }
+  constexpr u32 ALL_LINES = GROUPS * HELD_LINES, TURNS = (ALL_LINES + AT_ONCE - 1) / AT_ONCE;
+  bool above = first_line == 0, below = first_line + LINES == HEIGHT;  // there is no image
+  place += beside + 1, from += (int)(beside * incoming) - line_stride;
+  u32 line = next;
+#pragma unroll
+  for (u32 turn = 0; turn < TURNS; ++turn, line += AT_ONCE) {
+    if (TURNS * AT_ONCE > ALL_LINES && line >= ALL_LINES) break;
     u32 image = GROUPS == 1 ? 0 : line / HELD_LINES, held = line - image * HELD_LINES;
     if ((held == 0 && above) || (held == HELD_LINES - 1 && below)) continue;
     bool valid = is_channel && (GROUPS == 1 || first_image + (int)image < num_images);
@@ -125,6 +173,31 @@ DEVICE void copy_weights(Cell* to, const u16* weights, int incoming, int outgoin
   }
 }
 
+// The product of a chunk by four warps together, new or added. Channels that are missing are zeros.
+DEVICE void multiply_chunk_grouped(
+    float (&sums)[ROW_TILES][OUT_OCTETS][4], const Cell* features, const Cell* chunk_weights, bool adds) {
+  constexpr int PAIRED = IN_OCTETS / 2 * 9, LONE = (IN_OCTETS - 1) * PLANE;
+  u64 weights = operand(chunk_weights, UNIT, MATRIX);
+  u32 group = thread() / LANES / 4 * ROW_TILES;
+  begin_group();
+#pragma unroll
+  for (int tile = 0; tile < ROW_TILES; ++tile) {
+    const Cell* first = features + upper_left(first_of_rows((group + tile) * 4));
+    u64 by_octet = operand(first, PLANE, NEXT_MATRIX), by_column = operand(first + LONE, COLUMN, NEXT_MATRIX);
+    u64 by_line = operand(first + LONE, LINE, NEXT_MATRIX), alone = operand(first + LONE, 0, NEXT_MATRIX);
+#pragma unroll
+    for (int step = 0; step < UNITS / 2; ++step) {
+      u64 a;
+      int rest = step - PAIRED;
+      if (rest < 0) a = by_octet + step / 9 * 2 * PLANE + step % 9 / 3 * LINE + step % 3 * COLUMN;
+      else if (rest < 3) a = by_column + rest * LINE;
+      else a = rest == 3 ? by_line + 2 * COLUMN : alone + 2 * LINE + 2 * COLUMN;
+      multiply_group<BACKWARD>(sums[tile], a, weights + 2 * step * UNIT, step > 0 || adds);
+    }
+  }
+  end_group();
+}
+
 DEVICE void load_weights(u32 (&r)[4], const Cell* place) {
   if (BACKWARD) load_matrices_transposed(r, place);
   else load_matrices(r, place);
@@ -141,10 +214,10 @@ struct Starts {
 
   DEVICE const Cell* of(int step) const {
     constexpr int PAIRED = IN_OCTETS / 2 * 9;
-    if (step < PAIRED) return octet + step / 9 * 2 * PLANE + step % 9 / 3 * PITCH + step % 3;
+    if (step < PAIRED) return octet + step / 9 * 2 * PLANE + step % 9 / 3 * LINE + step % 3 * COLUMN;
     int rest = step - PAIRED;
-    if (rest < 3) return column + rest * PITCH;
-    return rest == 3 ? line + 2 : none + 2 * PITCH + 2;
+    if (rest < 3) return column + rest * LINE;
+    return rest == 3 ? line + 2 * COLUMN : none + 2 * LINE + 2 * COLUMN;
   }
 };
 
@@ -160,7 +233,7 @@ DEVICE void multiply_chunk(
   for (int tile = 0; tile < ROW_TILES; ++tile) {
     const Cell* first = features + places[tile];
     const Cell* lone = first + (IN_OCTETS - 1) * PLANE;
-    starts[tile] = {first + second * PLANE, lone + second, lone + second * PITCH, lone};
+    starts[tile] = {first + second * PLANE, lone + second * COLUMN, lone + second * LINE, lone};
   }
 #pragma unroll
   for (int step = 0; step < UNITS / 2; ++step) {
@@ -414,7 +487,7 @@ KERNEL(convolve)(
   int places[ROW_TILES];
   float sums[ROW_TILES][OUT_OCTETS][4];
 #pragma unroll
-  for (int tile = 0; tile < ROW_TILES; ++tile) places[tile] = held_place((warp * ROW_TILES + tile) * 16 + lane % 16);
+  for (int tile = 0; tile < ROW_TILES; ++tile) places[tile] = upper_left(first_of_rows(rows_of(warp, tile)) + pixel_of_row(lane % 16));
   clear(sums);
 
   // A lane finishes the same eight channels of several pixels.
@@ -435,6 +508,7 @@ KERNEL(convolve)(
   for (int turn = 0; turn < turns; ++turn) {
     copy_wait<AHEAD - 1>();
     if (MADE) make_turn(turn);
+    if (GROUPED) show_to_groups();
     synchronise();  // this chunk is there for all, and none is still busy with the one before
     if (STAGES > 1) copy_turn(turn + AHEAD);
     auto copy_next = [&] {  // where there is one place alone
@@ -445,7 +519,8 @@ KERNEL(convolve)(
     const Cell* stage = shared + turn % STAGES * STAGE;
     int chunk = chunk_of(turn);
     const Cell* chunk_weights = KEPT ? kept + chunk * WEIGHT_CELLS : stage + WEIGHTS_AT;
-    multiply_chunk(sums, stage, chunk_weights, places, incoming / 8 - chunk * IN_OCTETS);
+    if (GROUPED) multiply_chunk_grouped(sums, stage, chunk_weights, SPLITS > 1 ? turn > 0 : turn % CHUNKS > 0);
+    else multiply_chunk(sums, stage, chunk_weights, places, incoming / 8 - chunk * IN_OCTETS);
     if (SPLITS > 1 ? turn + 1 < chunks : turn % CHUNKS + 1 < CHUNKS) {
       copy_next();
       continue;
@@ -470,7 +545,8 @@ KERNEL(convolve)(
       synchronise_warp();
 #pragma unroll
       for (int i = 0; i < ROUNDS; ++i) {
-        int row = first_row + i * AT_ONCE, pixel = warp * 16 * ROW_TILES + pass * PASSED + row;  // of the tile
+        int row = first_row + i * AT_ONCE, own = pass * PASSED + row;  // of those that go together, of the warp
+        int pixel = first_of_rows(rows_of(warp, own / 16)) + pixel_of_row(own % 16);  // of the tile
         if (!at_work || row >= PASSED || first_pixel + pixel >= num_pixels) continue;
         float values[8];
         load_eight(values, warp_rows + row * ROW + 8 * octet);
@@ -479,7 +555,7 @@ KERNEL(convolve)(
       }
       synchronise_warp();
     }
-    clear(sums);
+    if (!GROUPED) clear(sums);
     copy_next();
   }
   if (SUMS) {

@@ -29,7 +29,9 @@ def cached_machine_code(
     The headers are the texts that it may include, by name; the capability is the device's (9, 0 for an H100).
     """
     compiler = find_compiler()
-    options = [f"--gpu-architecture=sm_{capability[0]}{capability[1]}", *OPTIONS]
+    # Products of four warps together are compiled for that one architecture alone.
+    suffix = "a" if capability == (9, 0) else ""
+    options = [f"--gpu-architecture=sm_{capability[0]}{capability[1]}{suffix}", *OPTIONS]
     options += [f"-D{macro}={value}" for macro, value in sorted(macros.items())]
     parts = [version(compiler), name, source, *options, *(text for one in sorted(headers.items()) for text in one)]
     key = hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()
