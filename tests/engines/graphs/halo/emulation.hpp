@@ -37,6 +37,8 @@ enum class Step {
     load_four_transposed,
     load_two,
     load_two_transposed,
+    store_four,
+    store_two,
     multiply,
     shuffle,
     begin_group,
@@ -46,7 +48,7 @@ enum class Step {
 
 inline const char* const STEP_NAMES[] = {
     "running", "the kernel's end", "synchronise", "synchronise_warp", "load_matrices", "load_matrices_transposed",
-    "load_two_matrices", "load_two_matrices_transposed", "multiply", "shuffle_xor", "begin_group", "multiply_group",
+    "load_two_matrices", "load_two_matrices_transposed", "store_matrices", "store_two_matrices", "multiply", "shuffle_xor", "begin_group", "multiply_group",
     "end_group",
 };
 
@@ -79,6 +81,7 @@ struct Fiber {
     // What this lane brings to the step it waits at.
     const char* row = nullptr;
     std::uint32_t* loaded = nullptr;
+    const std::uint32_t* stored = nullptr;
     float* sums = nullptr;
     const std::uint32_t* a = nullptr;
     std::uint32_t b[2] = {0, 0};
@@ -239,6 +242,18 @@ inline void load(Fiber* const* lanes, int count, bool transposed) {
     }
 }
 
+inline void store(Fiber* const* lanes, int count) {
+    for (int matrix = 0; matrix < count; matrix++) {
+        count_passes(lanes + 8 * matrix);
+        for (int lane = 0; lane < LANES; lane++) {
+            machine.current = lanes[8 * matrix + lane / 4];
+            check_shared(machine.current->row);
+            char* row = const_cast<char*>(machine.current->row);
+            std::memcpy(row + 4 * (lane % 4), lanes[lane]->stored + matrix, 4);
+        }
+    }
+}
+
 inline void multiply_matrices(Fiber* const* lanes) {
     float a[16][16], b[16][8];
     for (int lane = 0; lane < LANES; lane++) {
@@ -271,6 +286,8 @@ inline void carry_out_for_warp(Fiber* const* lanes) {
         case Step::load_four_transposed: return load(lanes, 4, true);
         case Step::load_two: return load(lanes, 2, false);
         case Step::load_two_transposed: return load(lanes, 2, true);
+        case Step::store_four: return store(lanes, 4);
+        case Step::store_two: return store(lanes, 2);
         case Step::multiply: return multiply_matrices(lanes);
         case Step::shuffle:
             for (int lane = 0; lane < LANES; lane++) values[lane] = lanes[lane]->value;
@@ -459,6 +476,21 @@ inline void load_two_matrices_transposed(u32 (&r)[2], const void* shared_row) {
     emulation::load_by(emulation::Step::load_two_transposed, r, shared_row);
 }
 
+namespace emulation {
+inline void store_by(Step step, const u32* r, void* row) {
+    machine.current->stored = r;
+    machine.current->row = static_cast<const char*>(row);
+    wait_at(step);
+}
+}  // namespace emulation
+
+inline void store_matrices(void* shared_row, const u32 (&r)[4]) {
+    emulation::store_by(emulation::Step::store_four, r, shared_row);
+}
+inline void store_two_matrices(void* shared_row, const u32 (&r)[2]) {
+    emulation::store_by(emulation::Step::store_two, r, shared_row);
+}
+
 inline void multiply(float (&sums)[4], const u32 (&a)[4], u32 b0, u32 b1) {
     emulation::Fiber* fiber = emulation::machine.current;
     fiber->sums = sums;
@@ -564,6 +596,7 @@ inline Cell load_shared_cell(const void* address) {
     emulation::check_shared(address);
     return load_cell(address);
 }
+inline Cell load_input(const void* address) { return load_cell(address); }
 inline void store_cell(void* address, Cell cell) {
     emulation::check_margins(address);
     std::memcpy(address, &cell, 16);
@@ -584,5 +617,4 @@ inline float as_float(u32 bits) {
 inline u32 pack(float low, float high) { return emulation::rounded(low) | emulation::rounded(high) << 16; }
 inline float low_of(u32 pair) { return emulation::bf16(pair & 0xffffu); }
 inline float high_of(u32 pair) { return emulation::bf16(pair >> 16); }
-inline float round_to_bf16(float value) { return emulation::bf16(emulation::rounded(value)); }
 inline float reciprocal_sqrt(float value) { return 1.0f / std::sqrt(value); }

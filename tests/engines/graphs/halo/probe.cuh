@@ -52,7 +52,7 @@ KERNEL(convert)(const float* values, u32* pairs, float* lows, float* highs, floa
     pairs[i] = pack(values[i], values[count - 1 - i]);
     lows[i] = low_of(pairs[i]);
     highs[i] = high_of(pairs[i]);
-    rounded[i] = round_to_bf16(values[i]);
+    rounded[i] = low_of(pack(values[i], 0.0f));
     roots[i] = reciprocal_sqrt(values[i]);
 }
 

@@ -48,11 +48,9 @@ constexpr int ALL_IN = 8 * IN_OCTETS * CHUNKS;
 constexpr int WEIGHTS_AT = (TWO ? 2 : 1) * FEATURE_CELLS;
 constexpr int STAGE = WEIGHTS_AT + (KEPT ? 0 : WEIGHT_CELLS);
 constexpr int EXTRAS = ADDED + MASKED + (NORM > 0);  // tensors that what follows reads
-constexpr int EXTRA_CELLS = PIXELS * OUT_OCTETS;
 constexpr int CHUNKS_A_SPLIT = (CHUNKS + SPLITS - 1) / SPLITS;
-constexpr int ROW = CHANNELS + 4;  // floats of a pixel's products on their way from registers to memory
-// Pixels of a warp that go that way together: so many that their octets keep most lanes at work.
-constexpr int PASSED = OUT_OCTETS == 1 && ROW_TILES > 1 ? 32 : OUT_OCTETS < 4 || OUT_OCTETS == 5 ? 16 : 8;
+constexpr int ROW = OUT_OCTETS | 1;  // cells of a pixel's products on their way from registers to memory
+constexpr int PASSED = OUT_OCTETS == 1 && ROW_TILES > 1 ? 32 : 16;  // pixels of a warp that go that way together
 constexpr bool SUMS = STATISTICS || NORM;
 
 // Distances between cells of a plane: images of 4x4 lie side by side where there are sixteen of them.
@@ -329,29 +327,29 @@ struct Tail {
   float factor[8], constant[8];  // of the norm's affine map
   float first[8], second[8];
 
-  DEVICE Cell finish(float (&values)[8], const Cell* extras) {
-    const Cell *mask = extras + ADDED * EXTRA_CELLS, *norm = mask + MASKED * EXTRA_CELLS;
-    float other[8], raw[8];
+  DEVICE Cell finish(Cell cell, const Cell (&others)[EXTRAS + 1]) {
+    float values[8], other[8], raw[8];
+    if (ADDED || NORM == 1) unpack(values, cell);
     if (ADDED) {
-      unpack(other, load_shared_cell(extras));
+      unpack(other, others[0]);
 #pragma unroll
       for (int i = 0; i < 8; ++i) values[i] += other[i];
     }
     if (NORM) {
-      unpack(raw, load_shared_cell(norm));
+      unpack(raw, others[ADDED + MASKED]);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         other[i] = raw[i] * factor[i] + constant[i];
         if (NORM == 1) values[i] = other[i] > 0.0f ? values[i] : 0.0f;
       }
     }
-    Cell cell;
+    if (ADDED || NORM == 1) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) cell.words[i] = pack(values[2 * i], values[2 * i + 1]);
+      for (int i = 0; i < 4; ++i) cell.words[i] = pack(values[2 * i], values[2 * i + 1]);
+    }
     if (MASKED) {
-      Cell kept = load_shared_cell(mask);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) cell.words[i] &= where_positive(kept.words[i]);
+      for (int i = 0; i < 4; ++i) cell.words[i] &= where_positive(others[ADDED].words[i]);
     }
     if (SUMS) {
       unpack(values, cell);
@@ -365,6 +363,23 @@ struct Tail {
     return cell;
   }
 };
+
+// Rounds the products of sixteen pixels and stores them, a row for each pixel.
+DEVICE void store_products(Cell* rows, const float (&sums)[OUT_OCTETS][4]) {
+  Cell* row = rows + thread() % 16 * ROW;
+#pragma unroll
+  for (int octet = 0; octet + 1 < OUT_OCTETS; octet += 2) {
+    u32 four[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) four[i] = pack(sums[octet + i / 2][i % 2 * 2], sums[octet + i / 2][i % 2 * 2 + 1]);
+    store_matrices(row + octet + thread() % LANES / 16, four);
+  }
+  if (OUT_OCTETS % 2) {
+    const float(&last)[4] = sums[OUT_OCTETS - 1];
+    u32 two[2] = {pack(last[0], last[1]), pack(last[2], last[3])};
+    store_two_matrices(row + OUT_OCTETS - 1, two);
+  }
+}
 
 DEVICE void clear(float (&sums)[ROW_TILES][OUT_OCTETS][4]) {
 #pragma unroll
@@ -403,11 +418,11 @@ KERNEL(convolve)(
     const float* inverse_deviation, const float* scale, const float* shift, float* workspace, float* partials,
     int* counters, float* first_out, float* second_out, int num_images, int incoming, int outgoing, float epsilon) {
   constexpr int BANDS = HEIGHT / LINES;  // of an image, one above the other
-  // Shared memory: stages, what follows reads, kept weights, numbers, products on their way out.
+  // Shared memory: stages, kept weights, numbers, products on their way out.
   Cell* shared = reinterpret_cast<Cell*>(shared_memory());
-  Cell *extras = shared + STAGES * STAGE, *kept = extras + STAGES * EXTRAS * EXTRA_CELLS;
+  Cell* kept = shared + STAGES * STAGE;
   float* numbers = reinterpret_cast<float*>(kept + (KEPT ? CHUNKS * WEIGHT_CELLS : 0));
-  float* rows = numbers + NUMBERS * ALL_IN;
+  Cell* rows = reinterpret_cast<Cell*>(numbers + NUMBERS * ALL_IN);
   int warp = thread() / LANES, lane = thread() % LANES, num_pixels = num_images * HEIGHT * WIDTH;
   int tiles = (num_images + GROUPS - 1) / GROUPS * BANDS, first_line = block_x() % BANDS * LINES;  // of all its tiles
   int first_chunk = block_z() * CHUNKS_A_SPLIT;
@@ -445,22 +460,6 @@ KERNEL(convolve)(
         if (TWO) copy_cell(stage + FEATURE_CELLS + place, second_features + (valid ? from : 0), valid);
       });
       if (!KEPT) copy_weights(stage + WEIGHTS_AT, weights, incoming, outgoing, octet);
-      if (EXTRAS && (SPLITS > 1 ? turn == 0 : turn % CHUNKS == 0)) {
-        Cell* to = extras + tile_of(turn) % STAGES * EXTRAS * EXTRA_CELLS;
-        int first_pixel = place_of_tile(turn) * PIXELS, first_channel = block_y() * CHANNELS;
-        constexpr u32 ROUNDS = (EXTRA_CELLS + THREADS - 1) / THREADS;
-#pragma unroll
-        for (u32 round = 0; round < ROUNDS; ++round) {
-          u32 i = thread() + round * THREADS;
-          if (EXTRA_CELLS % THREADS && i >= EXTRA_CELLS) break;
-          int pixel = first_pixel + i / OUT_OCTETS, channel = first_channel + i % OUT_OCTETS * 8;
-          bool valid = pixel < num_pixels && channel < outgoing;
-          int from = valid ? pixel * outgoing + channel : 0;
-          if (ADDED) copy_cell(to + i, added + from, valid);
-          if (MASKED) copy_cell(to + ADDED * EXTRA_CELLS + i, masked_by + from, valid);
-          if (NORM) copy_cell(to + (ADDED + MASKED) * EXTRA_CELLS + i, norm_features + from, valid);
-        }
-      }
     }
     copy_commit();
   };
@@ -493,6 +492,7 @@ KERNEL(convolve)(
   // A lane finishes the same eight channels of several pixels.
   constexpr int AT_ONCE = LANES / OUT_OCTETS < PASSED ? LANES / OUT_OCTETS : PASSED;  // pixels
   constexpr int ROUNDS = (PASSED + AT_ONCE - 1) / AT_ONCE;
+  constexpr int LOADED = EXTRAS == 0 ? ROUNDS : ROUNDS < 6 / EXTRAS ? ROUNDS : 6 / EXTRAS;  // rounds under way together
   int octet = lane % OUT_OCTETS, first_row = lane / OUT_OCTETS, channel = block_y() * CHANNELS + 8 * octet;
   bool at_work = lane < AT_ONCE * OUT_OCTETS && channel < outgoing;
   Tail tail = {};
@@ -526,32 +526,37 @@ KERNEL(convolve)(
       continue;
     }
     int first_pixel = place_of_tile(turn) * PIXELS;
-    const Cell* own_extras = extras + tile_of(turn) % STAGES * EXTRAS * EXTRA_CELLS;
     if (SPLITS > 1) goes_on = add_splits(sums, workspace, counters + grid_y(), reinterpret_cast<int*>(rows));
     if (!goes_on) break;
     // From the fragments to pixels' channels in a row.
-    float* warp_rows = rows + warp * PASSED * ROW;
+    Cell* warp_rows = rows + warp * PASSED * ROW;
 #pragma unroll
     for (int pass = 0; pass < 16 * ROW_TILES / PASSED; ++pass) {
 #pragma unroll
-      for (int eight = 0; eight < PASSED / 8; ++eight)
-#pragma unroll
-        for (int i = 0; i < OUT_OCTETS; ++i) {
-          constexpr int EIGHTS = PASSED / 8;
-          float(&four)[4] = sums[(pass * EIGHTS + eight) / 2][i];
-          int half = (pass * EIGHTS + eight) % 2 * 2;
-          store_two(warp_rows + (8 * eight + lane / 4) * ROW + 8 * i + lane % 4 * 2, four[half], four[half + 1]);
-        }
+      for (int sixteen = 0; sixteen < PASSED / 16; ++sixteen)
+        store_products(warp_rows + 16 * sixteen * ROW, sums[pass * PASSED / 16 + sixteen]);
       synchronise_warp();
 #pragma unroll
-      for (int i = 0; i < ROUNDS; ++i) {
-        int row = first_row + i * AT_ONCE, own = pass * PASSED + row;  // of those that go together, of the warp
-        int pixel = first_of_rows(rows_of(warp, own / 16)) + pixel_of_row(own % 16);  // of the tile
-        if (!at_work || row >= PASSED || first_pixel + pixel >= num_pixels) continue;
-        float values[8];
-        load_eight(values, warp_rows + row * ROW + 8 * octet);
-        Cell finished = tail.finish(values, own_extras + pixel * OUT_OCTETS + octet);
-        store_cell(out + (first_pixel + pixel) * outgoing + channel, finished);
+      for (int first = 0; first < ROUNDS; first += LOADED) {
+        Cell others[LOADED][EXTRAS + 1];
+        int places[LOADED];
+#pragma unroll
+        for (int i = 0; i < LOADED; ++i) {
+          int row = first_row + (first + i) * AT_ONCE, own = pass * PASSED + row;  // of those that go together, of the warp
+          int pixel = first_pixel + first_of_rows(rows_of(warp, own / 16)) + pixel_of_row(own % 16);
+          bool valid = at_work && first + i < ROUNDS && row < PASSED && pixel < num_pixels;
+          places[i] = valid ? pixel * outgoing + channel : -1;
+          if (!EXTRAS || !valid) continue;
+          if (ADDED) others[i][0] = load_input(added + places[i]);
+          if (MASKED) others[i][ADDED] = load_input(masked_by + places[i]);
+          if (NORM) others[i][ADDED + MASKED] = load_input(norm_features + places[i]);
+        }
+#pragma unroll
+        for (int i = 0; i < LOADED; ++i) {
+          if (places[i] < 0) continue;
+          Cell product = load_shared_cell(warp_rows + (first_row + (first + i) * AT_ONCE) * ROW + octet);
+          store_cell(out + places[i], tail.finish(product, others[i]));
+        }
       }
       synchronise_warp();
     }

@@ -82,6 +82,41 @@ DEVICE void load_two_matrices_transposed(u32 (&r)[2], const void* shared_row) {
                  : "memory");
 }
 
+#if __CUDA_ARCH__ < 900
+// The lanes tell one another where the rows are.
+template <int MATRICES>
+DEVICE void store_each(void* shared_row, const u32 (&r)[MATRICES]) {
+    u32 own = shared_address(shared_row), lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < MATRICES; ++i) {
+        u32 row = __shfl_sync(0xffffffffu, own, 8 * i + lane / 4);
+        asm volatile("st.shared.u32 [%0], %1;" ::"r"(row + 4 * (lane % 4)), "r"(r[i]) : "memory");
+    }
+}
+#endif
+
+// The way back of load_matrices: lane 8 i + j gives the address of row j of matrix i.
+DEVICE void store_matrices(void* shared_row, const u32 (&r)[4]) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(shared_row)),
+                 "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+                 : "memory");
+#else
+    store_each(shared_row, r);
+#endif
+}
+
+// Two matrices: lanes 0 to 15 give the addresses.
+DEVICE void store_two_matrices(void* shared_row, const u32 (&r)[2]) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(shared_address(shared_row)), "r"(r[0]),
+                 "r"(r[1])
+                 : "memory");
+#else
+    store_each(shared_row, r);
+#endif
+}
+
 // sums += a b, for a of 16 by 16 and b of 16 by 8 values, spread over the lanes of a warp.
 DEVICE void multiply(float (&sums)[4], const u32 (&a)[4], u32 b0, u32 b1) {
     asm volatile(
@@ -101,6 +136,15 @@ DEVICE float load_fresh(const float* global) {
     float value;
     asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(value) : "l"(global) : "memory");
     return value;
+}
+
+// Sixteen bytes of global memory that no kernel writes meanwhile: the compiler may read them early.
+DEVICE Cell load_input(const void* global) {
+    Cell cell;
+    asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(cell.words[0]), "=r"(cell.words[1]), "=r"(cell.words[2]), "=r"(cell.words[3])
+        : "l"(global));
+    return cell;
 }
 
 // Sixteen bytes at once, of global or of shared memory.
@@ -129,7 +173,6 @@ DEVICE u32 pack(float low, float high) {
 
 DEVICE float low_of(u32 pair) { return __uint_as_float(pair << 16); }
 DEVICE float high_of(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
-DEVICE float round_to_bf16(float value) { return low_of(pack(value, 0.0f)); }
 DEVICE float reciprocal_sqrt(float value) { return rsqrtf(value); }
 
 #endif

@@ -88,9 +88,7 @@ class ConvolutionTiles:
         """The shared memory of a block: chunks under way, weights, products on their way out; last the sums."""
         shift = {2: 4, 4: 2}.get(self.in_octets, self.in_octets | 1)
         plane = self.pixels.held + (shift - self.pixels.held) % 8
-        stage = (
-            self.in_octets * plane * (2 if self.made > 1 else 1) + self.extras * self.pixels.pixels * self.out_octets
-        )
+        stage = self.in_octets * plane * (2 if self.made > 1 else 1)
         kept = 0
         if self.keeps_weights:
             kept = self.chunks * self.weight_cells
@@ -98,10 +96,10 @@ class ConvolutionTiles:
             stage += self.weight_cells
         numbers = NUMBERS[self.made] * 8 * self.in_octets * self.chunks
         row_tiles = self.pixels.pixels // (16 * self.warps)
-        passed = 32 if self.out_octets == 1 and row_tiles > 1 else 16 if self.out_octets in (1, 2, 3, 5) else 8
-        rows = self.warps * passed * (8 * self.out_octets + 4)
+        passed = 32 if self.out_octets == 1 and row_tiles > 1 else 16
+        cells = self.stages * stage + kept + self.warps * passed * (self.out_octets | 1)
         lines = self.warps * min(passed, 32 // self.out_octets) + max(1, self.threads // (16 * self.out_octets))
-        return max((self.stages * stage + kept) * CELL + 4 * (numbers + rows), 4 * (lines * 16 * self.out_octets + 1))
+        return max(cells * CELL + 4 * numbers, 4 * (lines * 16 * self.out_octets + 1))
 
     @property
     def workspace(self) -> int:

@@ -30,78 +30,98 @@ DEVICE void end_group() {
   asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
 }
 
-// For 1 to 12 octets: the sums, their names in an instruction, and the names of the operands that follow.
+// For 1 to 16 octets: the sums, their names in an instruction, the names of what follows, the number of channels.
 #define SUMS_1 "+f"(sums[0][0]), "+f"(sums[0][1]), "+f"(sums[0][2]), "+f"(sums[0][3])
 #define NAMES_1 "%0, %1, %2, %3"
 #define OPERANDS_1 "%4, %5"
-#define LAST_1 "%6"
+#define ADDS_1 "%6"
+#define NUMBER_1 "8"
 #define SUMS_2 SUMS_1, "+f"(sums[1][0]), "+f"(sums[1][1]), "+f"(sums[1][2]), "+f"(sums[1][3])
 #define NAMES_2 NAMES_1 ", %4, %5, %6, %7"
 #define OPERANDS_2 "%8, %9"
-#define LAST_2 "%10"
+#define ADDS_2 "%10"
+#define NUMBER_2 "16"
 #define SUMS_3 SUMS_2, "+f"(sums[2][0]), "+f"(sums[2][1]), "+f"(sums[2][2]), "+f"(sums[2][3])
 #define NAMES_3 NAMES_2 ", %8, %9, %10, %11"
 #define OPERANDS_3 "%12, %13"
-#define LAST_3 "%14"
+#define ADDS_3 "%14"
+#define NUMBER_3 "24"
 #define SUMS_4 SUMS_3, "+f"(sums[3][0]), "+f"(sums[3][1]), "+f"(sums[3][2]), "+f"(sums[3][3])
 #define NAMES_4 NAMES_3 ", %12, %13, %14, %15"
 #define OPERANDS_4 "%16, %17"
-#define LAST_4 "%18"
+#define ADDS_4 "%18"
+#define NUMBER_4 "32"
 #define SUMS_5 SUMS_4, "+f"(sums[4][0]), "+f"(sums[4][1]), "+f"(sums[4][2]), "+f"(sums[4][3])
 #define NAMES_5 NAMES_4 ", %16, %17, %18, %19"
 #define OPERANDS_5 "%20, %21"
-#define LAST_5 "%22"
+#define ADDS_5 "%22"
+#define NUMBER_5 "40"
 #define SUMS_6 SUMS_5, "+f"(sums[5][0]), "+f"(sums[5][1]), "+f"(sums[5][2]), "+f"(sums[5][3])
 #define NAMES_6 NAMES_5 ", %20, %21, %22, %23"
 #define OPERANDS_6 "%24, %25"
-#define LAST_6 "%26"
+#define ADDS_6 "%26"
+#define NUMBER_6 "48"
 #define SUMS_7 SUMS_6, "+f"(sums[6][0]), "+f"(sums[6][1]), "+f"(sums[6][2]), "+f"(sums[6][3])
 #define NAMES_7 NAMES_6 ", %24, %25, %26, %27"
 #define OPERANDS_7 "%28, %29"
-#define LAST_7 "%30"
+#define ADDS_7 "%30"
+#define NUMBER_7 "56"
 #define SUMS_8 SUMS_7, "+f"(sums[7][0]), "+f"(sums[7][1]), "+f"(sums[7][2]), "+f"(sums[7][3])
 #define NAMES_8 NAMES_7 ", %28, %29, %30, %31"
 #define OPERANDS_8 "%32, %33"
-#define LAST_8 "%34"
+#define ADDS_8 "%34"
+#define NUMBER_8 "64"
 #define SUMS_9 SUMS_8, "+f"(sums[8][0]), "+f"(sums[8][1]), "+f"(sums[8][2]), "+f"(sums[8][3])
 #define NAMES_9 NAMES_8 ", %32, %33, %34, %35"
 #define OPERANDS_9 "%36, %37"
-#define LAST_9 "%38"
+#define ADDS_9 "%38"
+#define NUMBER_9 "72"
 #define SUMS_10 SUMS_9, "+f"(sums[9][0]), "+f"(sums[9][1]), "+f"(sums[9][2]), "+f"(sums[9][3])
 #define NAMES_10 NAMES_9 ", %36, %37, %38, %39"
 #define OPERANDS_10 "%40, %41"
-#define LAST_10 "%42"
+#define ADDS_10 "%42"
+#define NUMBER_10 "80"
 #define SUMS_11 SUMS_10, "+f"(sums[10][0]), "+f"(sums[10][1]), "+f"(sums[10][2]), "+f"(sums[10][3])
 #define NAMES_11 NAMES_10 ", %40, %41, %42, %43"
 #define OPERANDS_11 "%44, %45"
-#define LAST_11 "%46"
+#define ADDS_11 "%46"
+#define NUMBER_11 "88"
 #define SUMS_12 SUMS_11, "+f"(sums[11][0]), "+f"(sums[11][1]), "+f"(sums[11][2]), "+f"(sums[11][3])
 #define NAMES_12 NAMES_11 ", %44, %45, %46, %47"
 #define OPERANDS_12 "%48, %49"
-#define LAST_12 "%50"
+#define ADDS_12 "%50"
+#define NUMBER_12 "96"
+#define SUMS_13 SUMS_12, "+f"(sums[12][0]), "+f"(sums[12][1]), "+f"(sums[12][2]), "+f"(sums[12][3])
+#define NAMES_13 NAMES_12 ", %48, %49, %50, %51"
+#define OPERANDS_13 "%52, %53"
+#define ADDS_13 "%54"
+#define NUMBER_13 "104"
+#define SUMS_14 SUMS_13, "+f"(sums[13][0]), "+f"(sums[13][1]), "+f"(sums[13][2]), "+f"(sums[13][3])
+#define NAMES_14 NAMES_13 ", %52, %53, %54, %55"
+#define OPERANDS_14 "%56, %57"
+#define ADDS_14 "%58"
+#define NUMBER_14 "112"
+#define SUMS_15 SUMS_14, "+f"(sums[14][0]), "+f"(sums[14][1]), "+f"(sums[14][2]), "+f"(sums[14][3])
+#define NAMES_15 NAMES_14 ", %56, %57, %58, %59"
+#define OPERANDS_15 "%60, %61"
+#define ADDS_15 "%62"
+#define NUMBER_15 "120"
+#define SUMS_16 SUMS_15, "+f"(sums[15][0]), "+f"(sums[15][1]), "+f"(sums[15][2]), "+f"(sums[15][3])
+#define NAMES_16 NAMES_15 ", %60, %61, %62, %63"
+#define OPERANDS_16 "%64, %65"
+#define ADDS_16 "%66"
+#define NUMBER_16 "128"
 #define JOINED_(one, other) one##other
 #define JOINED(one, other) JOINED_(one, other)
-// The text of the instruction holds the number of outgoing channels.
-#define WIDTH_1 "8"
-#define WIDTH_2 "16"
-#define WIDTH_3 "24"
-#define WIDTH_4 "32"
-#define WIDTH_5 "40"
-#define WIDTH_6 "48"
-#define WIDTH_7 "56"
-#define WIDTH_8 "64"
-#define WIDTH_9 "72"
-#define WIDTH_10 "80"
-#define WIDTH_11 "88"
-#define WIDTH_12 "96"
+#define OF_OCTETS(name) JOINED(name, OUT_OCTETS)
 
-// sums = a b or, where it adds, sums += a b, for a of 64 by 16 and b of 16 by OUT_OCTETS x 8 values; a warp has the sums of sixteen rows, spread over its
-// lanes as those of multiply(). The matrices of b are transposed on the way where TRANSPOSED is 1.
-#define MULTIPLY_GROUP(TRANSPOSED)                                                                                   \
-  asm volatile("{\n.reg .pred adds;\nsetp.ne.u32 adds, " JOINED(LAST_, OUT_OCTETS) ", 0;\nwgmma.mma_async.sync.aligned.m64n" JOINED(       \
-                   WIDTH_, OUT_OCTETS) "k16.f32.bf16.bf16 {" JOINED(NAMES_, OUT_OCTETS) "}, " JOINED(OPERANDS_,       \
-                   OUT_OCTETS) ", adds, 1, 1, 0, " #TRANSPOSED ";\n}"                                              \
-               : JOINED(SUMS_, OUT_OCTETS)                                                                           \
+// sums = a b or, where it adds, sums += a b, for a of 64 by 16 and b of 16 by OUT_OCTETS x 8 values; a warp has the sums
+// of sixteen rows, spread over its lanes as those of multiply(). The matrices of b are transposed where TRANSPOSED is 1.
+#define MULTIPLY_GROUP(TRANSPOSED)                                                                 \
+  asm volatile("{\n.reg .pred adds;\nsetp.ne.u32 adds, " OF_OCTETS(ADDS_) ", 0;\n"                 \
+               "wgmma.mma_async.sync.aligned.m64n" OF_OCTETS(NUMBER_) "k16.f32.bf16.bf16 "         \
+               "{" OF_OCTETS(NAMES_) "}, " OF_OCTETS(OPERANDS_) ", adds, 1, 1, 0, " #TRANSPOSED ";\n}" \
+               : OF_OCTETS(SUMS_)                                                                  \
                : "l"(a), "l"(b), "r"((u32)adds))
 
 template <bool TRANSPOSED>
