@@ -597,6 +597,7 @@ inline Cell load_shared_cell(const void* address) {
     return load_cell(address);
 }
 inline Cell load_input(const void* address) { return load_cell(address); }
+inline Cell load_now(const void* address) { return load_cell(address); }
 inline void store_cell(void* address, Cell cell) {
     emulation::check_margins(address);
     std::memcpy(address, &cell, 16);

@@ -25,7 +25,7 @@
 //   2  rectified (rectified first * a + b) + second: the end of a residual block
 //   3  rectified (rectified first * a + b) + second * c + d: the same where a normalisation is added
 //   4  first * a + second * b + c: the gradient by a normalisation's input, given the gradient by its output and the input
-//   5  the same where first counts only while second * d + e is positive: a rectifier came after the normalisation
+//   5  the same where first counts only while second * a + d is positive: a rectifier came after the normalisation
 // What was made is stored too (MADE > 0), for others to read.
 
 #include "primitives.cuh"
@@ -43,10 +43,9 @@ constexpr int UNIT = (OUT_OCTETS * MATRIX) | 1;
 constexpr int FEATURE_CELLS = IN_OCTETS * PLANE;
 constexpr int WEIGHT_CELLS = UNITS * UNIT;
 constexpr bool TWO = MADE > 1;
-constexpr int NUMBERS = MADE == 0 ? 0 : MADE <= 2 ? 2 : MADE == 3 ? 4 : MADE == 4 ? 3 : 5;  // a channel
+constexpr int NUMBERS = MADE == 0 ? 0 : MADE <= 2 ? 2 : MADE == 4 ? 3 : 4;  // a channel
 constexpr int ALL_IN = 8 * IN_OCTETS * CHUNKS;
-constexpr int WEIGHTS_AT = (TWO ? 2 : 1) * FEATURE_CELLS;
-constexpr int STAGE = WEIGHTS_AT + (KEPT ? 0 : WEIGHT_CELLS);
+constexpr int STAGE = FEATURE_CELLS + (KEPT ? 0 : WEIGHT_CELLS);
 constexpr int EXTRAS = ADDED + MASKED + (NORM > 0);  // tensors that what follows reads
 constexpr int CHUNKS_A_SPLIT = (CHUNKS + SPLITS - 1) / SPLITS;
 constexpr int ROW = OUT_OCTETS | 1;  // cells of a pixel's products on their way from registers to memory
@@ -104,40 +103,38 @@ DEVICE void clear_border(Cell* features, int first_line) {
   }
 }
 
-// Goes over the cells of a chunk's features that a thread looks after: neighbours look after the octets of a pixel, then
-// of what lies beside it in shared memory.
+// How threads share a chunk's features: neighbours have the octets of a pixel, then of what lies beside it in shared memory.
+constexpr u32 OCTETS = least_power(IN_OCTETS), BESIDE = TOGETHER ? GROUPS : WIDTH, AT_ONCE = THREADS / (OCTETS * BESIDE);
+constexpr u32 FEATURE_LINES = TOGETHER ? HEIGHT * WIDTH : GROUPS * HELD_LINES;  // what goes on beyond these
+constexpr u32 OWN_FEATURES = (FEATURE_LINES + AT_ONCE - 1) / AT_ONCE;  // of a thread
+static_assert(AT_ONCE * OCTETS * BESIDE == THREADS, "threads do not cover whole lines");
+
+// Goes over the cells of a chunk's features that a thread looks after; the border is nobody's.
 template <typename Do>
 DEVICE void for_features(int first_image, int first_line, int num_images, int incoming, int first_octet, Do act) {
-  constexpr u32 OCTETS = least_power(IN_OCTETS), BESIDE = TOGETHER ? GROUPS : WIDTH;
-  constexpr u32 AT_ONCE = THREADS / (OCTETS * BESIDE);
-  static_assert(AT_ONCE * OCTETS * BESIDE == THREADS, "threads do not cover whole lines");
   u32 octet = thread() % OCTETS, beside = thread() / OCTETS % BESIDE;
-  u32 next = AT_ONCE == 1 ? 0 : thread() / (OCTETS * BESIDE);
+  u32 line = AT_ONCE == 1 ? 0 : thread() / (OCTETS * BESIDE);
   if (octet >= IN_OCTETS) return;
   bool is_channel = 8 * (first_octet + octet) < incoming;
-  int line_stride = WIDTH * incoming, place = octet * PLANE;
-  int from = (first_image * HEIGHT + first_line) * line_stride + 8 * (first_octet + octet);
-  if (TOGETHER) {
-    bool valid = is_channel && first_image + (int)beside < num_images;
-    place += beside + LINE + COLUMN, from += beside * HEIGHT * line_stride;
-#pragma unroll
-    for (u32 pixel = next; pixel < HEIGHT * WIDTH; pixel += AT_ONCE)
-      act(place + pixel / WIDTH * LINE + pixel % WIDTH * COLUMN, from + (int)pixel * incoming, valid, true);
-    return;
-  }
-  constexpr u32 ALL_LINES = GROUPS * HELD_LINES, TURNS = (ALL_LINES + AT_ONCE - 1) / AT_ONCE;
   bool above = first_line == 0, below = first_line + LINES == HEIGHT;  // there is no image
-  place += beside + 1, from += (int)(beside * incoming) - line_stride;
-  u32 line = next;
+  int line_stride = WIDTH * incoming, place = octet * PLANE + beside;
+  int from = (first_image * HEIGHT + first_line) * line_stride + 8 * (first_octet + octet);
+  if (TOGETHER) place += LINE + COLUMN, from += beside * HEIGHT * line_stride;
+  else place += 1, from += (int)(beside * incoming) - line_stride;
 #pragma unroll
-  for (u32 turn = 0; turn < TURNS; ++turn, line += AT_ONCE) {
-    if (TURNS * AT_ONCE > ALL_LINES && line >= ALL_LINES) break;
+  for (u32 number = 0; number < OWN_FEATURES; ++number, line += AT_ONCE) {
+    if (OWN_FEATURES * AT_ONCE > FEATURE_LINES && line >= FEATURE_LINES) break;
+    if (TOGETHER) {  // a line is a pixel of all images
+      bool valid = is_channel && first_image + (int)beside < num_images;
+      act(number, place + line / WIDTH * LINE + line % WIDTH * COLUMN, from + (int)line * incoming, valid, true);
+      continue;
+    }
     u32 image = GROUPS == 1 ? 0 : line / HELD_LINES, held = line - image * HELD_LINES;
     if ((held == 0 && above) || (held == HELD_LINES - 1 && below)) continue;
     bool valid = is_channel && (GROUPS == 1 || first_image + (int)image < num_images);
     // Two lines that are held of each image are not of the image.
     int source = from + ((int)line - 2 * (int)image) * line_stride;
-    act(place + line * PITCH, source, valid, held > 0 && held < HELD_LINES - 1);
+    act(number, place + line * PITCH, source, valid, held > 0 && held < HELD_LINES - 1);
   }
 }
 
@@ -258,11 +255,11 @@ DEVICE void multiply_chunk(
   }
 }
 
-// Eight floats of shared memory.
-DEVICE void load_eight(float (&values)[8], const float* from) {
-  Cell low = load_shared_cell(from), high = load_shared_cell(from + 4);
+// Four floats of shared memory.
+DEVICE void load_four(float (&values)[4], const float* from) {
+  Cell four = load_shared_cell(from);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) values[i] = as_float(low.words[i]), values[4 + i] = as_float(high.words[i]);
+  for (int i = 0; i < 4; ++i) values[i] = as_float(four.words[i]);
 }
 
 DEVICE void unpack(float (&values)[8], Cell cell) {
@@ -290,7 +287,7 @@ DEVICE void find_numbers(float* numbers, Norm norm, Norm added, int incoming, fl
       float mean_gradient = valid ? norm.shift_gradient[i] / count : 0.0f;
       row[0] = factor, row[ALL_IN] = -factor * slope;
       row[2 * ALL_IN] = factor * ((valid ? norm.mean[i] : 0.0f) * slope - mean_gradient);
-      if (MADE == 5) row[3 * ALL_IN] = factor, row[4 * ALL_IN] = constant;
+      if (MADE == 5) row[3 * ALL_IN] = constant;
     } else {
       row[0] = factor, row[ALL_IN] = constant;
       if (MADE == 3) {
@@ -303,23 +300,19 @@ DEVICE void find_numbers(float* numbers, Norm norm, Norm added, int incoming, fl
 
 DEVICE float rectified(float value) { return value > 0.0f ? value : 0.0f; }
 
-// Makes a feature of eight channels from those of one or two tensors.
-DEVICE Cell make_feature(Cell first, Cell second, const float (&numbers)[NUMBERS + 1][8]) {
-  float one[8], two[8];
-  unpack(one, first);
-  if (TWO) unpack(two, second);
+// Makes features of two channels from those of one or two tensors.
+DEVICE u32 make_features(u32 first, u32 second, const float (&numbers)[NUMBERS + 1][4], int channel) {
+  float one[2] = {low_of(first), high_of(first)}, two[2] = {low_of(second), high_of(second)};
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    if (MADE <= 3) one[i] = rectified(one[i] * numbers[0][i] + numbers[1][i]);
+  for (int i = 0; i < 2; ++i) {
+    auto number = [&](int which) { return numbers[which % (NUMBERS + 1)][channel + i]; };
+    if (MADE <= 3) one[i] = rectified(one[i] * number(0) + number(1));
     if (MADE == 2) one[i] = rectified(one[i] + two[i]);
-    if (MADE == 3) one[i] = rectified(one[i] + two[i] * numbers[2 % (NUMBERS + 1)][i] + numbers[3 % (NUMBERS + 1)][i]);
-    if (MADE == 5 && !(two[i] * numbers[3 % (NUMBERS + 1)][i] + numbers[4 % (NUMBERS + 1)][i] > 0.0f)) one[i] = 0.0f;
-    if (MADE >= 4) one[i] = one[i] * numbers[0][i] + two[i] * numbers[1][i] + numbers[2 % (NUMBERS + 1)][i];
+    if (MADE == 3) one[i] = rectified(one[i] + two[i] * number(2) + number(3));
+    if (MADE == 5 && !(two[i] * number(0) + number(3) > 0.0f)) one[i] = 0.0f;
+    if (MADE >= 4) one[i] = one[i] * number(0) + two[i] * number(1) + number(2);
   }
-  Cell made;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) made.words[i] = pack(one[2 * i], one[2 * i + 1]);
-  return made;
+  return pack(one[0], one[1]);
 }
 
 // What follows the product for eight channels of a pixel.
@@ -440,7 +433,7 @@ KERNEL(convolve)(
   };
   for (int stage = 0; stage < STAGES; ++stage) {
     clear_border(shared + stage * STAGE, first_line);
-    if (!KEPT) clear_odd_unit(shared + stage * STAGE + WEIGHTS_AT);
+    if (!KEPT) clear_odd_unit(shared + stage * STAGE + FEATURE_CELLS);
   }
   if (KEPT)
     for (int chunk = 0; chunk < CHUNKS; ++chunk) {
@@ -451,37 +444,57 @@ KERNEL(convolve)(
   auto tile_of = [&](int turn) { return SPLITS > 1 ? 0 : turn / CHUNKS; };
   auto chunk_of = [&](int turn) { return SPLITS > 1 ? first_chunk + turn : turn % CHUNKS; };
   auto place_of_tile = [&](int turn) { return block_x() + tile_of(turn) * grid_x(); };
+  auto image_of = [&](int turn) { return place_of_tile(turn) / BANDS * GROUPS; };
   auto copy_turn = [&](int turn) {
     if (turn < turns) {
       Cell* stage = shared + turn % STAGES * STAGE;
-      int image = place_of_tile(turn) / BANDS * GROUPS, octet = chunk_of(turn) * IN_OCTETS;
-      for_features(image, first_line, num_images, incoming, octet, [&](int place, int from, bool valid, bool) {
-        copy_cell(stage + place, features + (valid ? from : 0), valid);
-        if (TWO) copy_cell(stage + FEATURE_CELLS + place, second_features + (valid ? from : 0), valid);
-      });
-      if (!KEPT) copy_weights(stage + WEIGHTS_AT, weights, incoming, outgoing, octet);
+      int octet = chunk_of(turn) * IN_OCTETS;
+      if (!MADE)
+        for_features(image_of(turn), first_line, num_images, incoming, octet, [&](u32, int place, int from, bool valid, bool) {
+          copy_cell(stage + place, features + (valid ? from : 0), valid);
+        });
+      if (!KEPT) copy_weights(stage + FEATURE_CELLS, weights, incoming, outgoing, octet);
     }
     copy_commit();
   };
-  // A thread makes the features that it has copied itself: it need not wait for others.
+  // What features are made of waits in registers while the chunk before is multiplied.
+  Cell waiting[MADE ? OWN_FEATURES : 1][TWO ? 2 : 1] = {};
+  auto load_turn = [&](int turn) {
+    if (!MADE || turn >= turns) return;
+    for_features(image_of(turn), first_line, num_images, incoming, chunk_of(turn) * IN_OCTETS,
+                 [&](u32 number, int, int from, bool valid, bool) {
+                   if (!valid) return;
+                   waiting[number][0] = load_now(features + from);
+                   if (TWO) waiting[number][1] = load_now(second_features + from);
+                 });
+  };
   auto make_turn = [&](int turn) {
     Cell* stage = shared + turn % STAGES * STAGE;
-    int image = place_of_tile(turn) / BANDS * GROUPS, octet = chunk_of(turn) * IN_OCTETS;
-    float own[NUMBERS + 1][8];
+    int octet = chunk_of(turn) * IN_OCTETS;
+    const float* own_numbers = numbers + 8 * (octet + thread() % OCTETS % IN_OCTETS);
 #pragma unroll
-    for (int i = 0; i < NUMBERS; ++i)
-      load_eight(own[i], numbers + i * ALL_IN + 8 * (octet + thread() % least_power(IN_OCTETS) % IN_OCTETS));
-    for_features(image, first_line, num_images, incoming, octet, [&](int place, int from, bool valid, bool is_own) {
-      if (!valid) return;
-      Cell first = load_shared_cell(stage + place);
-      Cell feature = make_feature(first, TWO ? load_shared_cell(stage + FEATURE_CELLS + place) : first, own);
-      store_cell(stage + place, feature);
-      if (is_own && block_y() == 0) store_cell(made + from, feature);
-    });
+    for (int half = 0; half < 2; ++half) {  // of the channels: the numbers of all take too many registers
+      float four[NUMBERS + 1][4];
+#pragma unroll
+      for (int i = 0; i < NUMBERS; ++i) load_four(four[i], own_numbers + i * ALL_IN + 4 * half);
+#pragma unroll
+      for (u32 number = 0; number < OWN_FEATURES; ++number)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          u32& first = waiting[number][0].words[2 * half + i];
+          first = make_features(first, waiting[number][TWO ? 1 : 0].words[2 * half + i], four, 2 * i);
+        }
+    }
+    for_features(image_of(turn), first_line, num_images, incoming, octet,
+                 [&](u32 number, int place, int from, bool valid, bool is_own) {
+                   store_cell(stage + place, valid ? waiting[number][0] : Cell{{0, 0, 0, 0}});
+                   if (valid && is_own && block_y() == 0) store_cell(made + from, waiting[number][0]);
+                 });
   };
   // One ahead even where there is but one place.
   constexpr int AHEAD = STAGES > 1 ? STAGES - 1 : 1;
   for (int turn = 0; turn < AHEAD; ++turn) copy_turn(turn);
+  load_turn(0);
 
   int places[ROW_TILES];
   float sums[ROW_TILES][OUT_OCTETS][4];
@@ -490,11 +503,11 @@ KERNEL(convolve)(
   clear(sums);
 
   // A lane finishes the same eight channels of several pixels.
-  constexpr int AT_ONCE = LANES / OUT_OCTETS < PASSED ? LANES / OUT_OCTETS : PASSED;  // pixels
-  constexpr int ROUNDS = (PASSED + AT_ONCE - 1) / AT_ONCE;
+  constexpr int PIXELS_AT_ONCE = LANES / OUT_OCTETS < PASSED ? LANES / OUT_OCTETS : PASSED;  // pixels
+  constexpr int ROUNDS = (PASSED + PIXELS_AT_ONCE - 1) / PIXELS_AT_ONCE;
   constexpr int LOADED = EXTRAS == 0 ? ROUNDS : ROUNDS < 6 / EXTRAS ? ROUNDS : 6 / EXTRAS;  // rounds under way together
   int octet = lane % OUT_OCTETS, first_row = lane / OUT_OCTETS, channel = block_y() * CHANNELS + 8 * octet;
-  bool at_work = lane < AT_ONCE * OUT_OCTETS && channel < outgoing;
+  bool at_work = lane < PIXELS_AT_ONCE * OUT_OCTETS && channel < outgoing;
   Tail tail = {};
   if (NORM && at_work) {
 #pragma unroll
@@ -511,6 +524,7 @@ KERNEL(convolve)(
     if (GROUPED) show_to_groups();
     synchronise();  // this chunk is there for all, and none is still busy with the one before
     if (STAGES > 1) copy_turn(turn + AHEAD);
+    load_turn(turn + 1);
     auto copy_next = [&] {  // where there is one place alone
       if (STAGES > 1 || turn + 1 == turns) return;
       synchronise();
@@ -518,7 +532,7 @@ KERNEL(convolve)(
     };
     const Cell* stage = shared + turn % STAGES * STAGE;
     int chunk = chunk_of(turn);
-    const Cell* chunk_weights = KEPT ? kept + chunk * WEIGHT_CELLS : stage + WEIGHTS_AT;
+    const Cell* chunk_weights = KEPT ? kept + chunk * WEIGHT_CELLS : stage + FEATURE_CELLS;
     if (GROUPED) multiply_chunk_grouped(sums, stage, chunk_weights, SPLITS > 1 ? turn > 0 : turn % CHUNKS > 0);
     else multiply_chunk(sums, stage, chunk_weights, places, incoming / 8 - chunk * IN_OCTETS);
     if (SPLITS > 1 ? turn + 1 < chunks : turn % CHUNKS + 1 < CHUNKS) {
@@ -542,7 +556,7 @@ KERNEL(convolve)(
         int places[LOADED];
 #pragma unroll
         for (int i = 0; i < LOADED; ++i) {
-          int row = first_row + (first + i) * AT_ONCE, own = pass * PASSED + row;  // of those that go together, of the warp
+          int row = first_row + (first + i) * PIXELS_AT_ONCE, own = pass * PASSED + row;  // of those that go together, of the warp
           int pixel = first_pixel + first_of_rows(rows_of(warp, own / 16)) + pixel_of_row(own % 16);
           bool valid = at_work && first + i < ROUNDS && row < PASSED && pixel < num_pixels;
           places[i] = valid ? pixel * outgoing + channel : -1;
@@ -554,7 +568,7 @@ KERNEL(convolve)(
 #pragma unroll
         for (int i = 0; i < LOADED; ++i) {
           if (places[i] < 0) continue;
-          Cell product = load_shared_cell(warp_rows + (first_row + (first + i) * AT_ONCE) * ROW + octet);
+          Cell product = load_shared_cell(warp_rows + (first_row + (first + i) * PIXELS_AT_ONCE) * ROW + octet);
           store_cell(out + places[i], tail.finish(product, others[i]));
         }
       }
@@ -567,8 +581,8 @@ KERNEL(convolve)(
     if (SPLITS > 1 && !goes_on) return;
     synchronise();
     float* gathered = reinterpret_cast<float*>(shared);
-    int lines = WARPS * AT_ONCE, line = warp * AT_ONCE + first_row;
-    if (lane < AT_ONCE * OUT_OCTETS)
+    int lines = WARPS * PIXELS_AT_ONCE, line = warp * PIXELS_AT_ONCE + first_row;
+    if (lane < PIXELS_AT_ONCE * OUT_OCTETS)
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         float second = tail.second[i];

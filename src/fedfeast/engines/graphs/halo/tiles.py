@@ -13,7 +13,7 @@ REGISTERS = 65536  # of a multiprocessor
 BLOCKS = 128  # of a launch, about: several passes run side by side
 FEW_BLOCKS = 64  # of a launch: with fewer, several share a tile
 BLOCKS_OF_A_WEIGHT = 16  # that share its gradient, about: a launch serves many weights
-NUMBERS = (0, 2, 2, 4, 3, 5)  # a channel, for each way to make features
+NUMBERS = (0, 2, 2, 4, 3, 4)  # a channel, for each way to make features
 KEPT_BYTES = 40 * 1024  # of weights that a block keeps in shared memory
 SIDES = (4, 8, 16, 32, 64)  # of the images that the kernels know
 
@@ -88,7 +88,7 @@ class ConvolutionTiles:
         """The shared memory of a block: chunks under way, weights, products on their way out; last the sums."""
         shift = {2: 4, 4: 2}.get(self.in_octets, self.in_octets | 1)
         plane = self.pixels.held + (shift - self.pixels.held) % 8
-        stage = self.in_octets * plane * (2 if self.made > 1 else 1)
+        stage = self.in_octets * plane
         kept = 0
         if self.keeps_weights:
             kept = self.chunks * self.weight_cells
