@@ -37,11 +37,10 @@ def input_gradient(gradient: Features, weight: Tensor, counters: Tensor, then: T
 
 
 def makes(features: Features, weight: Tensor, backward: bool) -> bool:
-    """Return whether features are better made on the way in than before: not where many blocks would make the same."""
+    """Return whether features are better made on the way in than before: not where several blocks would make many."""
     num_images, incoming, side, _ = features.first.shape
-    tiles = convolution_tiles(side, num_images, incoming, weight.shape[1 if backward else 0], features.made, 0)
-    most = 3 if features.made < 4 else 1
-    return tiles.grid[1] <= most and (features.made < 4 or tiles.splits == 1)
+    outgoing = weight.shape[1 if backward else 0]
+    return incoming <= outgoing or convolution_tiles(side, num_images, incoming, outgoing, features.made).grid[1] == 1
 
 
 @cache

@@ -1,5 +1,6 @@
 """How the CUDA kernels cut their work: tiles of pixels, chunks of channels, and the shared memory that they take."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
@@ -9,8 +10,7 @@ from fedfeast.engines.graphs.tiles import ceil_div
 CELL = 16  # bytes of eight bfloat16 values
 SHARED_BYTES = 99 * 1024  # that a block may take on every device the kernels run on
 SHARED_BY_THREE = 72 * 1024  # where three blocks shall share a large device's multiprocessor
-REGISTERS = 65536  # of a multiprocessor
-BLOCKS = 128  # of a launch, about: several passes run side by side
+THREADS_TOGETHER = 512  # of a multiprocessor, so that each has 128 registers
 FEW_BLOCKS = 64  # of a launch: with fewer, several share a tile
 BLOCKS_OF_A_WEIGHT = 16  # that share its gradient, about: a launch serves many weights
 NUMBERS = (0, 2, 2, 4, 3, 4)  # a channel, for each way to make features
@@ -41,6 +41,11 @@ class PixelTile:
         """The number of pixels with the border around them."""
         return self.images * (self.lines + 2) * (self.side + 2)
 
+    @property
+    def is_together(self) -> bool:
+        """Whether pixels of several images lie side by side."""
+        return self.side == 4 and self.images == 16
+
     def count(self, num_images: int) -> int:
         """Return how many such tiles cover a number of images."""
         return ceil_div(num_images, self.images) * (self.side // self.lines)
@@ -69,7 +74,6 @@ class ConvolutionTiles:
     splits: int  # of the chunks of a tile among blocks
     grid: tuple[int, int]  # blocks that share the tiles, and columns of outgoing channels
     made: int = 0  # how features are made of others
-    extras: int = 0  # tensors that what follows the product reads
     stages: int = 2  # of chunks under way
     keeps_weights: bool = False
 
@@ -114,13 +118,11 @@ class ConvolutionTiles:
     def macros(self) -> dict[str, int]:
         """Return what the kernel wants to know of it."""
         row_tiles = self.pixels.pixels // (16 * self.warps)
-        # A thread holds four products of a tile and an octet, and needs up to eighty registers besides.
-        registers = min(128, 80 + 4 * row_tiles * self.out_octets)
         return {
             **self.pixels.macros(), "WARPS": self.warps, "ROW_TILES": row_tiles, "IN_OCTETS": self.in_octets,
             "OUT_OCTETS": self.out_octets, "CHUNKS": self.chunks, "SPLITS": self.splits, "STAGES": self.stages,
             "KEPT": int(self.keeps_weights), "MADE": self.made, "THREADS": self.threads,
-            "MIN_BLOCKS": max(1, REGISTERS // (registers * self.threads)),
+            "MIN_BLOCKS": THREADS_TOGETHER // self.threads,
         }  # fmt: skip
 
 
@@ -129,56 +131,76 @@ def convolution_tiles(
     side: int, num_images: int, incoming: int, outgoing: int, made: int = 0, extras: int = 0
 ) -> ConvolutionTiles:
     """Return how to cut a convolution of so many images and channels."""
-    # Chosen by timing what six passes side by side take on one H200, over the shapes of the paper's variants.
-    all_in, all_out = ceil_div(incoming, 8), ceil_div(outgoing, 8)
-    pixels, warps = 128, 4
-    if incoming > outgoing:
-        out_octets = least_idle(all_out, range(3, 6))
-        if side >= 32 and all_out <= 2:
-            pixels = 256  # a warp takes more pixels for each reading of the weights
-        elif side == 16 and all_out > 2:
-            pixels, warps = 256, 8
-    else:
-        # Four octets keep all lanes at work at the end, and are whole sectors of memory.
-        out_octets = all_out if all_out <= 6 else 4
-        if side >= 32 and all_out <= 2:
-            pixels = 256
-        elif side >= 32 and all_out > 6 and extras > 1:
-            out_octets, warps = least_idle(all_out, range(6, 11)), 8
-    while True:
-        tile = pixel_tile(side, pixels)
-        tiles = _tiles_of(tile, warps, (all_in, all_out), out_octets, num_images, made, extras)
-        if tiles.shared_bytes <= SHARED_BYTES or out_octets == 1:
-            return tiles
-        out_octets -= 1
+    octets = ceil_div(incoming, 8), ceil_div(outgoing, 8)
+    cut = _narrowing_cut(side, octets[1]) if incoming > outgoing else _widening_cut(side, octets[1], extras)
+    for cut in cut.smaller():
+        tiles = _tiles_of(side, num_images, octets, cut, made)
+        if tiles.shared_bytes <= SHARED_BYTES:
+            break
+    return tiles
 
 
-def _tiles_of(
-    tile: PixelTile, warps: int, octets: tuple[int, int], out_octets: int, num_images: int, made: int, extras: int
-) -> ConvolutionTiles:
+@dataclass(frozen=True)
+class _Cut:
+    """What is chosen for a convolution, by timing what six passes side by side take on one H200."""
+
+    pixels: int
+    warps: int
+    in_octets: int  # at most
+    out_octets: int
+    blocks: int  # of a launch, about: several passes run side by side
+    stages: int = 2
+
+    def smaller(self) -> Iterator["_Cut"]:
+        """Return this one and smaller ones, down to what always fits."""
+        yield self
+        for in_octets, out_octets in product(range(self.in_octets, 0, -1), range(self.out_octets, 0, -1)):
+            yield replace(self, in_octets=in_octets, out_octets=out_octets)
+
+
+def _narrowing_cut(side: int, all_out: int) -> _Cut:
+    """Return the cut of a convolution from wide to narrow: all outgoing channels at once, where registers allow."""
+    if side > 32:
+        return _Cut(128, 4, 2, least_idle(all_out, range(3, 6)), 128)
+    if side == 4 or all_out > 5:
+        # Sixteen warps have room for more channels.
+        return _Cut(256, 16, 2, least_idle(all_out, range(5, 11)), 64, stages=1 if side == 4 else 2)
+    if side == 32:
+        return _Cut(256, 8, 4, all_out, 128, stages=1)
+    return _Cut(256, 8, 2, all_out, 64)
+
+
+def _widening_cut(side: int, all_out: int, extras: int) -> _Cut:
+    """Return the cut of a convolution from narrow to wide; memory's sectors like neighbouring channels together."""
+    if side > 32:
+        return _Cut(128, 4, 4, least_idle(all_out, range(3, 6)), 128)
+    if side == 32:
+        return _Cut(256, 16 if extras > 1 else 8, 4, least_idle(all_out, range(6, 11)), 64)
+    few = least_idle(all_out, range(4, 6))
+    if side == 8:
+        return _Cut(128, 8, 5, few, 64)
+    return _Cut(256, 8, 3 if side == 16 else 2, few, 128 if side == 16 else 64)
+
+
+def _tiles_of(side: int, num_images: int, octets: tuple[int, int], cut: _Cut, made: int) -> ConvolutionTiles:
     all_in, all_out = octets
-    num_tiles, bands, columns = tile.count(num_images), tile.side // tile.lines, ceil_div(all_out, out_octets)
-    # Chunks of 64 bytes begin where memory's sectors do; more outgoing channels leave room for less.
-    most = 32 * warps // tile.side  # that the threads of a block cover for a line
-    in_octets = all_in if all_in <= min(most, 5 if made < 2 else 3) else 4 if out_octets < 4 and made < 2 else 2
-    in_octets = min(in_octets, most)
+    tile = pixel_tile(side, cut.pixels)
+    num_tiles, bands, columns = tile.count(num_images), side // tile.lines, ceil_div(all_out, cut.out_octets)
+    # The threads of a block cover whole lines of a chunk, or images side by side.
+    most = 32 * cut.warps // (tile.images if tile.is_together else side)
+    in_octets = min(all_in, cut.in_octets, most)
     chunks = ceil_div(all_in, in_octets)
-    splits = 1
-    if num_tiles * columns < FEW_BLOCKS:
-        splits = max(1, min(chunks // 3, 8, 2 * FEW_BLOCKS // (num_tiles * columns)))
+    splits = max(1, min(chunks // 3, 8, FEW_BLOCKS // (num_tiles * columns)))
     splits = ceil_div(chunks, ceil_div(chunks, splits))  # none without a chunk
     blocks = num_tiles
     if splits == 1:
-        turns = ceil_div(num_tiles, max(bands, BLOCKS // columns // bands * bands))
+        turns = ceil_div(num_tiles, max(bands, cut.blocks // columns // bands * bands))
         blocks = ceil_div(ceil_div(num_tiles, turns), bands) * bands
-    tiles = ConvolutionTiles(tile, warps, in_octets, out_octets, chunks, splits, (blocks, columns), made, extras)
     turns = ceil_div(chunks, splits) * ceil_div(num_tiles, blocks)
-    least = 1 if chunks == 1 else min(2, turns)  # where chunks follow one another, the next shall be under way
-    kept = replace(tiles, keeps_weights=True, stages=least)
-    if splits == 1 and chunks * tiles.weight_cells * CELL <= KEPT_BYTES and kept.shared_bytes <= SHARED_BYTES:
-        tiles = kept
-    deeper = [replace(tiles, stages=stages) for stages in range(max(least, min(3, turns)), least - 1, -1)]
-    return next((one for one in deeper if one.shared_bytes <= SHARED_BY_THREE), deeper[-1])
+    stages = min(turns, cut.stages if made else 2)
+    tiles = ConvolutionTiles(tile, cut.warps, in_octets, cut.out_octets, chunks, splits, (blocks, columns), made, stages)
+    keeps = splits == 1 and chunks * tiles.weight_cells * CELL <= KEPT_BYTES
+    return replace(tiles, keeps_weights=keeps)
 
 
 def least_idle(number: int, sizes: range) -> int:
