@@ -21,7 +21,7 @@ from fedfeast.engines import EagerEngine, GraphEngine, Precision
 from fedfeast.federation import Engine, RoundOrder, RoundResult
 
 # The thread in which autograd first multiplies finds no CUDA context, makes one, and says so once.
-pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")]
+pytestmark = pytest.mark.gpu
 
 RATE = 0.2
 CUDA = torch.device("cuda")

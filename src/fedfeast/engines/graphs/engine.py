@@ -74,6 +74,7 @@ class GraphEngine(Engine):
             method, sgd, precision, device, self._record.input_shape,
             fused=can_fuse(precision, device), in_cuda=can_run_cuda(precision, device),
         )  # fmt: skip
+        _wake_autograd(device)
         torch.backends.cudnn.deterministic = True  # plain layers give the same bits twice, as the fused ones do
         self._slots: list[Slot] = []
         self._arrangement: Arrangement | None = None  # measured with the first slot
@@ -267,3 +268,10 @@ class GraphEngine(Engine):
             totals[role] += value
             program.total.zero_()
         return totals
+
+
+def _wake_autograd(device: torch.device) -> None:
+    """Let autograd's thread for a device begin with a kernel: cuBLAS, if it came first, would warn of no context."""
+    if device.type == "cuda":
+        leaf = torch.ones(1, device=device, requires_grad=True)
+        leaf.exp().backward()

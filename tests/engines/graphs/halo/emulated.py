@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -82,10 +83,6 @@ class Emulated:
         if expected is not None:
             raise TypeError(f"Kernel {name} takes arguments {expected.decode()!r} and was given {kinds!r}.")
 
-    def function(self, name: str, shared_bytes: int, threads: int) -> Callable[[Grid, Sequence[Argument]], None]:
-        """Return what launches one kernel, as a program on a GPU does."""
-        return lambda grid, arguments: self.launch(name, grid, threads, shared_bytes, *arguments)
-
     def counts(self) -> Counts:
         """What this library's launches did so far."""
         numbers = (ctypes.c_longlong * 3)()
@@ -100,9 +97,24 @@ def _run(command: list[str]) -> str:
     return done.stdout
 
 
-def load_emulated(source_name: str, macros: Macros, device: torch.device) -> Emulated:
+class EmulatedDevice:
+    """A program on a device that has products of four warps together, or on one that has not."""
+
+    has_groups: ClassVar[bool] = True
+
+    def __init__(self, source: Path, macros: Macros) -> None:
+        self._compiled = cache(lambda groups: compile_emulated(source, {**macros, "EMULATED_GROUPS": int(groups)}))
+
+    def function(self, name: str, shared_bytes: int, threads: int) -> Callable[[Grid, Sequence[Argument]], None]:
+        """Return what launches one kernel, as a program on a GPU does."""
+        return lambda grid, arguments: self._compiled(self.has_groups).launch(
+            name, grid, threads, shared_bytes, *arguments
+        )
+
+
+def load_emulated(source_name: str, macros: Macros, device: torch.device) -> EmulatedDevice:
     """Compile a source of the package; what ``compiling.LOADERS`` takes for the CPU."""
-    return compile_emulated(PRIMITIVES / source_name, macros)
+    return EmulatedDevice(PRIMITIVES / source_name, macros)
 
 
 def compile_emulated(source: Path, macros: Macros) -> Emulated:

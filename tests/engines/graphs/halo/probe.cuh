@@ -45,6 +45,24 @@ KERNEL(product)(const u16* a, const u16* b, float* c, int rows, int columns, int
     out[8 * columns + 1] = sums[3];
 }
 
+// What was loaded by matrices is stored by matrices, four and then two, elsewhere in shared memory.
+KERNEL(pass_matrices)(const u16* values, u16* out) {
+    char* shared = shared_memory();
+    const int lane = thread_index();
+    copy_cell(shared + 16 * lane, values + 8 * lane, true);
+    copy_commit();
+    copy_wait<0>();
+    synchronise_warp();
+    u32 four[4], two[2];
+    load_matrices(four, shared + 16 * lane);
+    load_two_matrices(two, shared + 16 * (lane % 16));
+    store_matrices(shared + 512 + 16 * (31 - lane), four);
+    store_two_matrices(shared + 1024 + 16 * (lane % 16), two);
+    synchronise_warp();
+    store_cell(out + 8 * lane, load_shared_cell(shared + 512 + 16 * lane));
+    if (lane < 16) store_cell(out + 256 + 8 * lane, load_shared_cell(shared + 1024 + 16 * lane));
+}
+
 // Pairs of bfloat16 from floats, and what the other functions of one value make of them.
 KERNEL(convert)(const float* values, u32* pairs, float* lows, float* highs, float* rounded, float* roots, int count) {
     const int i = block_x() * THREADS + thread_index();

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from engines.graphs.halo.emulated import Emulated, compile_emulated
+from engines.graphs.halo.emulated import EmulatedDevice
 
 from fedfeast.engines.graphs.halo import compiling
 from fedfeast.engines.graphs.halo.compiling import Kernel, Program, collected_programs, load_programs
@@ -20,9 +20,9 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The sources loaded for the CPU, which are those beside the tests, each time that one is."""
     names: list[str] = []
 
-    def load(source_name: str, macros: Macros, device: torch.device) -> Emulated:
+    def load(source_name: str, macros: Macros, device: torch.device) -> EmulatedDevice:
         names.append(source_name)
-        return compile_emulated(HERE / source_name, macros)
+        return EmulatedDevice(HERE / source_name, macros)
 
     monkeypatch.setitem(compiling.LOADERS, "cpu", load)
     return names
@@ -68,7 +68,7 @@ def test_the_package_has_its_sources() -> None:
 @pytest.mark.usefixtures("emulated_kernels")
 def test_sources_of_the_package_are_emulated() -> None:
     loaded = Program("primitives.cuh", MACROS).load(CPU)
-    assert isinstance(loaded, Emulated)
+    assert isinstance(loaded, EmulatedDevice)
 
 
 def test_a_launch_has_the_blocks_that_its_kernel_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,14 @@ def test_matrices_are_loaded_and_multiplied(probe: Emulated, transposed: bool, e
     torch.testing.assert_close(product, a.float() @ b.float(), rtol=1e-5, atol=1e-5)
 
 
+def test_matrices_are_stored_as_they_were_loaded(probe: Emulated) -> None:
+    rows = torch.randn(32, 8, generator=torch.Generator().manual_seed(5)).bfloat16()
+    out = torch.zeros(48, 8).bfloat16()
+    probe.launch("pass_matrices", (1,), 32, 2048, rows, out)
+    assert torch.equal(out[:32], rows.flip(0))
+    assert torch.equal(out[32:], rows[:16])
+
+
 def test_values_are_rounded_as_torch_rounds_them(probe: Emulated) -> None:
     generator = torch.Generator().manual_seed(4)
     bits = torch.randint(-(2**31), 2**31 - 1, (1000,), generator=generator, dtype=torch.int32)

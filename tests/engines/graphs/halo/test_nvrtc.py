@@ -9,6 +9,7 @@ import pytest
 
 from fedfeast.engines.graphs.halo import nvrtc
 from fedfeast.engines.graphs.halo.compiling import sources
+from fedfeast.engines.graphs.halo.tiles import convolution_tiles
 
 PROBE = (Path(__file__).parent / "probe.cuh").read_text()
 MACROS = {"THREADS": 256, "MIN_BLOCKS": 1, "SHARED_BYTES": 1024}
@@ -43,6 +44,20 @@ def test_every_primitive_compiles_for_every_generation(capability: tuple[int, in
     code = compiled(capability=capability)
     assert code.startswith(b"\x7fELF")
     assert all(f".text.{name}".encode() in code for name in ("product", "convert", "sum", "pass_on", "rows"))
+
+
+@needs_compiler
+@pytest.mark.parametrize("capability", [(8, 0), (9, 0), (12, 0)])
+@pytest.mark.parametrize("backward", [0, 1])
+def test_convolutions_compile_with_and_without_products_of_four_warps(
+    capability: tuple[int, int], backward: int
+) -> None:
+    texts = sources()
+    macros = convolution_tiles(16, 64, 24, 56).macros() | {
+        "BACKWARD": backward, "STATISTICS": 1 - backward, "ADDED": 0, "MASKED": 0, "NORM": 0,
+    }  # fmt: skip
+    code = nvrtc.cached_machine_code(texts["convolution.cuh"], "convolution.cuh", texts, macros, capability)
+    assert b".text.convolve" in code
 
 
 @needs_compiler

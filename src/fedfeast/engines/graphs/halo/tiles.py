@@ -11,7 +11,7 @@ CELL = 16  # bytes of eight bfloat16 values
 SHARED_BYTES = 99 * 1024  # that a block may take on every device the kernels run on
 SHARED_BY_THREE = 72 * 1024  # where three blocks shall share a large device's multiprocessor
 THREADS_TOGETHER = 512  # of a multiprocessor, so that each has 128 registers
-FEW_BLOCKS = 64  # of a launch: with fewer, several share a tile
+FEW_WARPS = 512  # of a launch: with fewer, several blocks share a tile
 BLOCKS_OF_A_WEIGHT = 16  # that share its gradient, about: a launch serves many weights
 NUMBERS = (0, 2, 2, 4, 3, 4)  # a channel, for each way to make features
 KEPT_BYTES = 40 * 1024  # of weights that a block keeps in shared memory
@@ -132,8 +132,8 @@ def convolution_tiles(
 ) -> ConvolutionTiles:
     """Return how to cut a convolution of so many images and channels."""
     octets = ceil_div(incoming, 8), ceil_div(outgoing, 8)
-    cut = _narrowing_cut(side, octets[1]) if incoming > outgoing else _widening_cut(side, octets[1], extras)
-    for cut in cut.smaller():
+    best = _narrowing_cut(side, octets[1], made) if incoming > outgoing else _widening_cut(side, octets[1], extras)
+    for cut in best.smaller():
         tiles = _tiles_of(side, num_images, octets, cut, made)
         if tiles.shared_bytes <= SHARED_BYTES:
             break
@@ -154,17 +154,17 @@ class _Cut:
     def smaller(self) -> Iterator["_Cut"]:
         """Return this one and smaller ones, down to what always fits."""
         yield self
-        for in_octets, out_octets in product(range(self.in_octets, 0, -1), range(self.out_octets, 0, -1)):
+        for out_octets, in_octets in product(range(self.out_octets, 0, -1), range(self.in_octets, 0, -1)):
             yield replace(self, in_octets=in_octets, out_octets=out_octets)
 
 
-def _narrowing_cut(side: int, all_out: int) -> _Cut:
+def _narrowing_cut(side: int, all_out: int, made: int) -> _Cut:
     """Return the cut of a convolution from wide to narrow: all outgoing channels at once, where registers allow."""
     if side > 32:
         return _Cut(128, 4, 2, least_idle(all_out, range(3, 6)), 128)
-    if side == 4 or all_out > 5:
-        # Sixteen warps have room for more channels.
-        return _Cut(256, 16, 2, least_idle(all_out, range(5, 11)), 64, stages=1 if side == 4 else 2)
+    if side == 4 or all_out > 5 or (side == 8 and made > 3):
+        # Sixteen warps have room for more channels, and for the numbers that gradients are made with.
+        return _Cut(256, 16, 4 if side == 8 and made else 2, least_idle(all_out, range(5, 11)), 64, stages=1)
     if side == 32:
         return _Cut(256, 8, 4, all_out, 128, stages=1)
     return _Cut(256, 8, 2, all_out, 64)
@@ -179,7 +179,7 @@ def _widening_cut(side: int, all_out: int, extras: int) -> _Cut:
     few = least_idle(all_out, range(4, 6))
     if side == 8:
         return _Cut(128, 8, 5, few, 64)
-    return _Cut(256, 8, 3 if side == 16 else 2, few, 128 if side == 16 else 64)
+    return _Cut(256, 8, 3 if side == 16 else 2, few, 128)
 
 
 def _tiles_of(side: int, num_images: int, octets: tuple[int, int], cut: _Cut, made: int) -> ConvolutionTiles:
@@ -190,7 +190,7 @@ def _tiles_of(side: int, num_images: int, octets: tuple[int, int], cut: _Cut, ma
     most = 32 * cut.warps // (tile.images if tile.is_together else side)
     in_octets = min(all_in, cut.in_octets, most)
     chunks = ceil_div(all_in, in_octets)
-    splits = max(1, min(chunks // 3, 8, FEW_BLOCKS // (num_tiles * columns)))
+    splits = max(1, min(chunks // 3, 8, FEW_WARPS // (cut.warps * num_tiles * columns)))
     splits = ceil_div(chunks, ceil_div(chunks, splits))  # none without a chunk
     blocks = num_tiles
     if splits == 1:
@@ -198,7 +198,9 @@ def _tiles_of(side: int, num_images: int, octets: tuple[int, int], cut: _Cut, ma
         blocks = ceil_div(ceil_div(num_tiles, turns), bands) * bands
     turns = ceil_div(chunks, splits) * ceil_div(num_tiles, blocks)
     stages = min(turns, cut.stages if made else 2)
-    tiles = ConvolutionTiles(tile, cut.warps, in_octets, cut.out_octets, chunks, splits, (blocks, columns), made, stages)
+    tiles = ConvolutionTiles(
+        tile, cut.warps, in_octets, cut.out_octets, chunks, splits, (blocks, columns), made, stages
+    )
     keeps = splits == 1 and chunks * tiles.weight_cells * CELL <= KEPT_BYTES
     return replace(tiles, keeps_weights=keeps)
 
