@@ -148,7 +148,7 @@ def measure(settings: list[str], recipe_name: str, num_rounds: int, eager_rounds
     }
 
 
-def time_by_turns(arguments: argparse.Namespace, turns: int = 2) -> dict[str, list[float]]:
+def time_by_turns(arguments: argparse.Namespace) -> dict[str, list[float]]:
     """Return the seconds a round of the other version and of this one, each in a process of its own."""
     seconds: dict[str, list[float]] = {"before": [], "now": []}
     command = [
@@ -161,7 +161,7 @@ def time_by_turns(arguments: argparse.Namespace, turns: int = 2) -> dict[str, li
         str(arguments.rounds),
     ]
     command += [part for setting in arguments.settings for part in ("--set", setting)]
-    for _ in range(turns):
+    for _ in range(arguments.turns):
         for name, checkout in (("before", arguments.against), ("now", HERE.parents[1])):
             paths = [str(checkout / "src"), str(HERE), os.environ.get("PYTHONPATH", "")]
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
@@ -221,6 +221,7 @@ def main() -> None:
     parser.add_argument(
         "--against", type=Path, help="a checkout of another version, to be timed by turns with this one"
     )
+    parser.add_argument("--turns", type=int, default=2, help="of each version")
     parser.add_argument("--rounds-alone", action="store_true", help="time rounds and print their seconds, nothing else")
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--eager-rounds", type=int, default=2)
