@@ -64,6 +64,23 @@ def time_rounds(federation: Federation, engine: Engine, rounds: range, flat: tor
     return (time.perf_counter() - started) / len(rounds), setup, steps
 
 
+def time_queueing(federation: Federation, engine: GraphEngine, flat: torch.Tensor, rounds: range) -> float:
+    """Return the mean seconds that this process takes to queue a round's work; it waits only where a queue is full."""
+    seconds, queue = 0.0, engine._train
+
+    def timed(*given: Any) -> Any:
+        nonlocal seconds
+        started = time.perf_counter()
+        aggregator = queue(*given)
+        seconds += time.perf_counter() - started
+        return aggregator
+
+    engine._train = timed  # type: ignore[method-assign]
+    time_rounds(federation, engine, rounds, flat)
+    engine._train = queue  # type: ignore[method-assign]
+    return seconds / len(rounds)
+
+
 def training_flops(federation: Federation, engine: GraphEngine, flat: torch.Tensor, rounds: range) -> float:
     """Return the floating-point operations of the rounds: three passes' worth of two per multiply-accumulate."""
     macs = sum(
@@ -113,6 +130,7 @@ def measure(settings: list[str], recipe_name: str, num_rounds: int, eager_rounds
     assert isinstance(engine, GraphEngine)
     _, setup, steps = time_rounds(federation, engine, rounds, flat)
     seconds, setup_again, _ = time_rounds(federation, engine, rounds, flat)
+    queueing = time_queueing(federation, engine, flat, range(min(num_rounds, 20)))
     free, total = torch.cuda.mem_get_info()
     prepared_examples, preparation_ms = time_preparation(federation, engine, flat)
     shares, kernels = profile_round(federation, engine, flat)
@@ -127,6 +145,7 @@ def measure(settings: list[str], recipe_name: str, num_rounds: int, eager_rounds
     return {
         "recipe": recipe.name,
         "seconds_per_round": seconds,
+        "queueing_seconds": queueing,
         "eager_seconds_per_round": eager_seconds,
         "eager_ratio": eager_seconds / same_rounds,
         "capture_seconds": setup,
@@ -187,6 +206,7 @@ def to_markdown(result: dict[str, Any], command: str) -> str:
 | | |
 |---|---|
 | graph engine, bfloat16, seconds a round (steady, mean of {result["rounds"]}) | {result["seconds_per_round"]:.3f} |
+| queueing a round's work, seconds of this process (mean of the first 20) | {result["queueing_seconds"]:.3f} |
 | local steps a round | {result["steps_per_round"]:.1f} |
 | milliseconds a step | {1e3 * result["seconds_per_round"] / result["steps_per_round"]:.2f} |
 | eager engine, float32, seconds a round (mean of {result["eager_rounds"]}) | {result["eager_seconds_per_round"]:.2f} |
