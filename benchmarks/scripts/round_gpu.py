@@ -19,6 +19,7 @@ from datetime import date
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from result_files import write_result
@@ -75,9 +76,8 @@ def time_queueing(federation: Federation, engine: GraphEngine, flat: torch.Tenso
         seconds += time.perf_counter() - started
         return aggregator
 
-    engine._train = timed  # type: ignore[method-assign]
-    time_rounds(federation, engine, rounds, flat)
-    engine._train = queue  # type: ignore[method-assign]
+    with patch.object(engine, "_train", timed):
+        time_rounds(federation, engine, rounds, flat)
     return seconds / len(rounds)
 
 
