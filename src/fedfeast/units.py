@@ -16,9 +16,17 @@ def format_macs(macs: float, digits: int = 4) -> str:
 
 @lru_cache(maxsize=64)  # a plan asks again for every client
 def name_by_macs(macs: tuple[int, ...]) -> tuple[str, ...]:
-    """Return a name for each of some different costs: as people write them, with more digits where two look alike."""
+    """Return a name for each of some costs: as people write them, with more digits where two look alike.
+
+    Equal costs are numbered from the second one on.
+    """
     digits = next(
         digits for digits in range(4, 20) if len({format_macs(one, digits) for one in macs}) == len(set(macs))
     )
     alike = Counter(map(format_macs, set(macs)))
-    return tuple(format_macs(one, 4 if alike[format_macs(one)] == 1 else digits) for one in macs)
+    names, seen = list[str](), Counter[int]()
+    for one in macs:
+        seen[one] += 1
+        name = format_macs(one, 4 if alike[format_macs(one)] == 1 else digits)
+        names.append(name if seen[one] == 1 else f"{name}-{seen[one]}")
+    return tuple(names)

@@ -131,6 +131,6 @@ def space_of(method: Method) -> str:
     content = [
         repr(type(network)),
         [[name, shape] for name, shape in network.layout.shapes.items()],
-        [[point.macs, repr(point.architecture)] for point in points],
+        [[point.price, repr(point.architecture)] for point in points],
     ]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]

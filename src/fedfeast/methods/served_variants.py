@@ -14,11 +14,11 @@ from fedfeast.variants import Variant, VariantCache
 
 
 def cached_points(variants: Iterable[Variant]) -> tuple[OperatingPoint, ...]:
-    """Return one operating point per variant, named by its MACs."""
+    """Return one operating point per variant, named by its price."""
     listed = tuple(variants)
     return tuple(
-        OperatingPoint(name, variant.macs, variant.parameters, variant.architecture)
-        for name, variant in zip(name_by_macs(tuple(one.macs for one in listed)), listed, strict=True)
+        OperatingPoint(name, variant.macs, variant.parameters, variant.architecture, variant.listed_price)
+        for name, variant in zip(name_by_macs(tuple(one.price for one in listed)), listed, strict=True)
     )
 
 

@@ -12,6 +12,7 @@ from fedfeast.data import Augmentation, Mixing, Normalisation, Preparation
 from fedfeast.data.sequences import SequenceAugmentation
 from fedfeast.data.tasks import task_named
 from fedfeast.errors import InvalidInput
+from fedfeast.evaluation import Selection
 from fedfeast.federation import LocalSgd, Method, Parts, Privacy
 from fedfeast.methods import find_method
 from fedfeast.networks import ElasticNetwork, ElasticResNet, ResNet, SearchSpace
@@ -92,7 +93,7 @@ def build_cache(recipe: Recipe, network: ElasticNetwork) -> VariantCache:
     """Return the variants that are trained and served: those of a file, or members chosen from a builder's."""
     section = recipe.variants
     if section.cache != MEMBERS:
-        return read_cache(section.cache, network)
+        return read_cache(section.cache, network, section.ties)
     assert isinstance(network, BuiltNetwork)
     return choose_members(network, section.num_targets, named_generator(recipe.seed, "members"), find_score(recipe))
 
@@ -252,6 +253,12 @@ def build_mixing(recipe: Recipe) -> Mixing | None:
     if recipe.augmentation.mixing == "off":
         return None
     return Mixing(recipe.augmentation.mixup_beta, recipe.augmentation.cutmix_beta)
+
+
+def build_selection(recipe: Recipe) -> Selection:
+    """Return by what the served round is chosen."""
+    section = recipe.evaluation
+    return Selection(section.selection, section.score, tuple(section.anchors or ()))
 
 
 def build_sgd(recipe: Recipe, method: Method) -> LocalSgd:

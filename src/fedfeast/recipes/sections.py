@@ -245,6 +245,7 @@ class VariantsSection(Section):
     """The cache: a packaged name, the path of a CSV file, or "members", chosen from a builder's own."""
 
     cache: str = "cifar100-56"
+    ties: Literal["refuse", "keep"] = "refuse"  # of equal MACs: an error, or all rows count, in the file's order
     score: str | None = None  # by which members are chosen, as file.py:NAME; without it by parameters for their MACs
     # What `fedfeast search` looks for: networks at evenly spaced MACs.
     num_targets: int = Field(56, ge=1)
@@ -317,6 +318,40 @@ class EvaluationSection(Section):
     by: Literal["server", "clients"] = "server"  # on the server's examples, or on those that clients keep back
     client_share: float = Field(0.1, gt=0, lt=1)  # of its training examples that a client keeps back for it
     metric: str | None = None  # one of the task's; without it the task's first
+    # By what the served round is chosen: the population score, the mean of some networks, or the largest alone.
+    selection: Literal["population-score", "anchors", "largest"] = "population-score"
+    anchors: Numbers | None = None  # of that mean: rows of the served networks, counted from 0, or MACs
+    # What a client counts for in the population score that chooses: the largest network it affords, or the best.
+    score: Literal["largest", "best"] = "largest"
+    calibration_augmented: bool = False  # whether served statistics are measured on images as training sees them
+    calibration_batch: int | None = Field(None, ge=2)  # without it batches as equal as can be, of at most 250
+
+    @model_validator(mode="after")
+    def _refuse_idle_settings(self) -> Self:
+        """Refuse a setting that the others make idle."""
+        if self.selection == "anchors" and not self.anchors:
+            raise InvalidInput(
+                "evaluation.selection = 'anchors' needs evaluation.anchors: give rows of the served networks, or MACs."
+            )
+        if self.anchors is not None and min(self.anchors, default=0) < 0:
+            raise InvalidInput(f"evaluation.anchors = {list(self.anchors)}: give rows from 0 on, or MACs.")
+        idle = {
+            "anchors": self.selection != "anchors" and self.anchors is not None,
+            "score": self.selection != "population-score" and self.score != "largest",
+        }
+        for name in (name for name, has_no_effect in idle.items() if has_no_effect):
+            raise InvalidInput(
+                f"evaluation.{name} = {getattr(self, name)!r} has no effect with evaluation.selection = "
+                f"{self.selection!r}: leave it out, or choose the selection that uses it."
+            )
+        of_server = {"selection": "population-score", "calibration_augmented": False, "calibration_batch": None}
+        for name, usual in of_server.items():
+            if self.by == "clients" and getattr(self, name) != usual:
+                raise InvalidInput(
+                    f"evaluation.{name} = {getattr(self, name)!r} needs the server's examples, and evaluation.by = "
+                    "'clients' has none: leave it out, or set evaluation.by=server."
+                )
+        return self
 
 
 class CheckpointSection(Section):

@@ -69,6 +69,11 @@ def refuse_unsuited_network(section: DataSection, network: NetworkSection, varia
 def refuse_unsuited_clients(section: DataSection, population: PopulationSection, evaluation: EvaluationSection) -> None:
     """Refuse the data's own clients where it has none, rules for them where they are not used, and foreign metrics."""
     facts = section.facts
+    if evaluation.calibration_augmented and facts.kind != "images":
+        raise InvalidInput(
+            f"evaluation.calibration_augmented = true is for images, and {section.name} holds {facts.kind}: "
+            "leave it out."
+        )
     if evaluation.metric is not None:
         task_named(facts.task).metric_named(evaluation.metric)
     if population.source == "data":

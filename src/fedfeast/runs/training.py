@@ -10,9 +10,10 @@ import torch
 from fedfeast.engines.distributed import DistributedEngine, measure_curve
 from fedfeast.engines.ranks import LostRank, Ranks
 from fedfeast.errors import InvalidInput
-from fedfeast.evaluation import Curve, Validation, served_points
+from fedfeast.evaluation import Curve, Validation
 from fedfeast.federation import Assignment, Client, Engine, RoundOrder, TooFewAnswers, learning_rate, sample_cohort
 from fedfeast.randomness import named_generator
+from fedfeast.recipes.building import build_selection
 from fedfeast.runs.assembly import Federation
 from fedfeast.runs.checkpoint import Best, TrainingState
 from fedfeast.runs.folder import RunFolder
@@ -135,6 +136,7 @@ class _RoundTrainer:
     def __init__(self, federation: Federation, folder: RunFolder, ranks: Ranks, client_source: ClientSource) -> None:
         self.federation = replace(federation, validation=client_source.validation(federation))
         self._folder, self._ranks, self._client_source = folder, ranks, client_source
+        self._selection = build_selection(federation.recipe)
         self._engine, self._policy = client_source.engine(federation), federation.update_policy()
         if ranks.size > 1:
             self._engine = DistributedEngine(self._engine, ranks, federation.preparation)
@@ -180,7 +182,7 @@ class _RoundTrainer:
         best = state.best
         if (round_index + 1) % evaluation.every_rounds == 0 or round_index + 1 == training.rounds:
             curve = self._validate(result.flat)
-            row["validation_score"] = score = curve.population_score(self.federation.population.budgets_macs)
+            row["validation_score"] = score = self._score(curve)
             row |= curve.notes
             if best is None or self.federation.validation.better(score, best.score):
                 best = Best(round_index + 1, score, result.flat)
@@ -207,11 +209,16 @@ class _RoundTrainer:
         is_useful = self._engine.prepares_ahead and round_index < self.federation.recipe.training.rounds
         return self._sample(round_index) if is_useful else []
 
+    def _score(self, curve: Curve) -> float:
+        """Return the figure by which rounds are compared."""
+        points, budgets = self.federation.method.operating_points(), self.federation.population.budgets_macs
+        return self._selection.score(curve, points, budgets)
+
     def _validate(self, flat: torch.Tensor) -> Curve:
-        """Return the validation curve, measured at the points that serve somebody."""
+        """Return the validation curve, measured at the points that the choice among rounds needs."""
         federation, budgets = self.federation, self.federation.population.budgets_macs
-        served = served_points(federation.method.operating_points(), budgets)
-        curve = measure_curve(self._ranks, federation.validation, federation.method, flat, served)
+        needed = self._selection.points(federation.method.operating_points(), budgets)
+        curve = measure_curve(self._ranks, federation.validation, federation.method, flat, needed)
         if not curve.points:
             raise InvalidInput(
                 "no client could evaluate any network: evaluation.by = 'clients' needs clients with two examples or "

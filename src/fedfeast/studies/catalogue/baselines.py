@@ -156,7 +156,7 @@ def restrict(feast: Curve, baseline: Curve, budgets_macs: np.ndarray) -> Curve:
     for budget in budgets_macs.tolist():
         tier = baseline.serve(budget)
         if tier is not None:
-            least[tier.macs] = min(budget, least.get(tier.macs, budget))
+            least[tier.price] = min(budget, least.get(tier.price, budget))
     kept = {feast.serve(budget) for budget in least.values()}
     return replace(feast, points=tuple(point for point in feast.points if point in kept))
 
