@@ -5,7 +5,6 @@ import json
 import os
 import re
 import threading
-from collections import Counter
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from fedfeast.serving.bundle import read_bundle
 from fedfeast.serving.bundle_cache import BundleCache
 from fedfeast.serving.choice import Limits, choose_point
 from fedfeast.serving.exporting import FILES
+from fedfeast.units import number_repeated
 from fedfeast.version import VERSION
 
 Kind = Literal["onnx", "safetensors"]
@@ -134,11 +134,7 @@ def variant_id(bundles: BundleCache, point: OperatingPoint) -> str:
 
 def variant_ids(bundles: BundleCache) -> list[str]:
     """Return a name for every point; a network that is on offer twice has a number in its second one."""
-    ids, seen = list[str](), Counter[str]()
-    for name in (variant_id(bundles, point) for point in bundles.points):
-        seen[name] += 1
-        ids.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
-    return ids
+    return number_repeated(variant_id(bundles, point) for point in bundles.points)
 
 
 def read_latencies(path: Path, bundles: BundleCache) -> dict[int, float]:
