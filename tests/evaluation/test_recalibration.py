@@ -98,7 +98,7 @@ def test_batches_of_a_size_weigh_by_their_examples() -> None:
     mean, variance = recalibrate(network, held, NORMALISATION, batch_size=64)["stem.norm"]
     pixels = (held.inputs.double() / 255 - 0.4) / 0.3
     stem = torch.nn.functional.conv2d(pixels, network.layout.views(network.flat)["stem.conv"].double(), padding=1)
-    parts = stem.split([64, 64, 22])
+    parts = torch.split(stem, [64, 64, 22])
     weights = [len(part) / 150 for part in parts]
     means = sum(weight * part.mean((0, 2, 3)) for weight, part in zip(weights, parts, strict=True))
     biased = sum(weight * part.var((0, 2, 3), correction=0) for weight, part in zip(weights, parts, strict=True))

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ POINTS = [OperatingPoint(f"{price}", 2 * price, 1, price, price) for price in PR
 BUDGETS = np.array([100.0, 150.0, 450.0])
 
 
-def measured(selection: Selection, values: tuple[float, ...] = (0.5, 0.7, 0.6, 0.9)) -> tuple[list[str], float]:
+def measured(selection: Selection, values: tuple[float, ...] = (0.5, 0.7, 0.6, 0.9)) -> Any:
     """Return which points are validated, and what they come to."""
     needed = selection.points(POINTS, BUDGETS)
     by_name = dict(zip(map(str, PRICES), values, strict=True))

@@ -117,7 +117,7 @@ class Curve:
             values = sign * np.maximum.accumulate(sign * values)
         # Choice: a client that nothing fits counts, so that a method cannot win by leaving clients out (008, 024).
         values = np.concatenate([[self.unserved], values])
-        return values[self.count_affordable(budgets_macs)]
+        return np.asarray(values[self.count_affordable(budgets_macs)])
 
     def count_affordable(self, budgets_macs: np.ndarray) -> np.ndarray:
         """Return how many points each budget affords; the last of them serves it."""

@@ -79,7 +79,7 @@ def columns_of(table: Table, row: int) -> dict[str, Any]:
 
 def test_table_1_sets_scores_and_margin_beside_the_papers(make_up: MakeUp) -> None:
     results = make_up(POPULATION)
-    population, wins = POPULATION.conclude(results).tables
+    population, wins, best = POPULATION.conclude(results).tables
     cells = columns_of(population, 0)
     assert [cell.paper for cell in cells.values()] == [41.50, 35.78, 55.13, 67.74, 12.61]
     scores = {name: cells[name].ours.mean for name in ("HeteroFL", "ScaleFL", "FIARSE", "FEAST")}
@@ -89,6 +89,9 @@ def test_table_1_sets_scores_and_margin_beside_the_papers(make_up: MakeUp) -> No
     assert "of 100" in wins.title
     assert all(0 < cell.ours.mean <= 100 for cell in columns_of(wins, 0).values())
     assert not wins.published
+    for name, cell in columns_of(best, 0).items():
+        assert cell.ours.mean >= scores[name], "the best affordable point is never worse than the largest"
+    assert columns_of(best, 0)["FEAST"].ours.mean == pytest.approx(results.of("feast")[0].best_score)
     (plot,) = POPULATION.conclude(results).plots
     assert [line.label for line in plot.lines] == ["HeteroFL", "ScaleFL", "FIARSE", "FEAST"]
     assert len(plot.lines[-1].published) == 5
