@@ -55,8 +55,9 @@ def _draw_budgets(
 def authors_shares(population: Population, gamma: float, cap_macs: float) -> NDArray[np.float64]:
     """Return the data shares q(gamma) with the authors' rounding, on which their truncated cuts depend."""
     shares = population.data_shares(gamma, cap_macs)  # refuses what makes no sense
-    weights = np.minimum(population.drawn_macs, cap_macs) ** gamma
-    total = weights.sum()
+    with np.errstate(over="ignore"):
+        weights = np.minimum(population.drawn_macs, cap_macs) ** gamma
+        total = weights.sum()
     return np.asarray(weights / total, dtype=np.float64) if 0 < total < np.inf else shares
 
 

@@ -100,7 +100,8 @@ def _is_npz(path: str | Path, setting: str) -> bool:
 
 def _read_arrays(path: str | Path, names: Sequence[str]) -> list[Indices]:
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        # Opened here: of a damaged file numpy would leave its own open.
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
             missing = next((name for name in names if name not in arrays), None)
             if missing is not None:
                 held = ", ".join(sorted(arrays)) or "nothing"

@@ -15,7 +15,7 @@ from fedfeast.recipes.sections import (
 )
 
 MEMBERS = "members"  # a cache that is chosen from a builder's own networks
-NO_IMAGE_AUGMENTATION = {"crop_padding": 0, "flip": False, "randaugment": (0, 0), "mixing": "off"}
+NO_IMAGE_AUGMENTATION = {"crop_padding": 0, "crop_fill": "black", "flip": False, "randaugment": (0, 0), "mixing": "off"}
 
 
 def suited_augmentation(section: AugmentationSection, facts: DatasetFacts, data: str) -> AugmentationSection:

@@ -66,6 +66,8 @@ def _describe_population(base: Recipe) -> str:
     }.get(population.source, f"{population.num_clients} clients, {drawn}")
     if partition.file is not None:
         return f"{clients}; examples as {partition.file} lists them"
+    if partition.rule == "authors":
+        alpha += ", divided by the authors' rule" + (", as loaded" if partition.loaded == "as-loaded" else "")
     return f"{clients}; gamma {population.gamma:g}, cap {format_macs(population.cap_macs)} MACs, {alpha}"
 
 
