@@ -1,7 +1,13 @@
+import csv
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
+from tiny import TINY
 
 from fedfeast.planning import plan_recipe
+from fedfeast.planning.outline import outline
 from fedfeast.planning.plan import plan_compute
 from fedfeast.recipes import load_recipe
 from fedfeast.runs.assembly import assemble
@@ -85,3 +91,64 @@ def test_the_papers_other_data_sets_are_planned_without_files(name: str) -> None
     assert plan["variants"]["macs_min"] <= 25_000_000  # the least budget affords the smallest
     assert plan["clients"]["participating"] == 100
     assert plan["compute"]["training_pmacs"] == pytest.approx(62.7, abs=0.1)
+
+
+LETTER: dict[str, Any] = {
+    "population.source": "authors",
+    "partition.rule": "authors",
+    "data.split_rule": "authors",
+    "data.validation_examples": 4500,
+    "data.calibration_examples": 500,
+}
+
+
+def test_the_authors_shards_are_planned_without_the_data() -> None:
+    with (Path(__file__).parents[1] / "population" / "authors_seed0.csv").open() as file:
+        sizes = np.array([int(row["cifar100_examples"]) for row in csv.DictReader(file)])
+    plan = plan_recipe("cifar100-short", {**LETTER, "data.folder": "/nowhere"})
+    realized = plan["data"]["realized"]
+    assert (realized["smallest_shard"], realized["largest_shard"]) == (sizes.min(), sizes.max()) == (37, 1903)
+    assert realized["median_shard"] == np.median(sizes) == 183
+    assert realized["redraws"] == realized["moved_examples"] == 0
+    assert "trained_validation_examples" not in realized
+    assert plan["clients"]["lifted"] == 15
+    assert plan["clients"]["participating"] == 100
+    assert plan["clients"]["budget_macs"]["min"] == 24_967_328
+    shares = outline(load_recipe("cifar100-short", LETTER)).population.data_shares(1.0, 600e6)
+    assert realized["mean_absolute_share_difference"] == pytest.approx(np.abs(sizes / 45_000 - shares).mean())
+
+
+def test_a_plan_as_loaded_counts_what_clients_and_server_share() -> None:
+    realized = plan_recipe("cifar100-short", {**LETTER, "partition.loaded": "as-loaded"})["data"]["realized"]
+    assert (realized["trained_validation_examples"], realized["trained_calibration_examples"]) == (4_049, 452)
+    assert realized["unused_examples"] == 4_501
+    assert realized["largest_shard"] == 1903
+
+
+def test_the_letter_of_the_other_data_sets_is_planned_too() -> None:
+    tiny = {**LETTER, "data.name": "tinyimagenet", "data.validation_examples": 9000, "data.calibration_examples": 1000}
+    sizes = plan_recipe("tinyimagenet-paper", {**tiny, "population.least_macs": 26_968_384})["data"]["realized"]
+    assert (sizes["smallest_shard"], sizes["largest_shard"]) == _extremes("tinyimagenet_examples")
+    cinic = {"data.validation_examples": 81_000, "data.calibration_examples": 9_000, "partition.alpha_eff": 0.45}
+    realized = plan_recipe("cinic10-paper", {**LETTER, **cinic})["data"]["realized"]
+    assert (realized["smallest_shard"], realized["largest_shard"]) == _extremes("cinic10_examples")
+    assert realized["redraws"] == 14
+
+
+def _extremes(column: str) -> tuple[int, int]:
+    with (Path(__file__).parents[1] / "population" / "authors_seed0.csv").open() as file:
+        sizes = [int(row[column]) for row in csv.DictReader(file)]
+    return min(sizes), max(sizes)
+
+
+def test_shards_of_a_file_are_planned_as_they_are(tmp_path: Path) -> None:
+    np.savez(tmp_path / "shards.npz", indices=np.arange(1282), offsets=[0, 100, 300, 1282])
+    settings = {**TINY, "population.num_clients": 3, "partition.file": str(tmp_path / "shards.npz")}
+    recipe = load_recipe("digits", settings)
+    plan = plan_recipe(recipe)
+    assert plan["data"]["expected_shard"] | {"p25": 0, "p75": 0, "p95": 0, "mean": 0} == {
+        **{"min": 100, "median": 200, "max": 982},
+        **dict.fromkeys(("p25", "p75", "p95", "mean"), 0),
+    }
+    assert plan["data"]["realized"] == assemble(recipe).partition.report()
+    assert plan["compute"]["training_pmacs"] == plan["compute"]["realized_training_pmacs"]

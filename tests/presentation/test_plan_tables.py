@@ -56,6 +56,24 @@ def test_one_plan_shows_levels_and_coverage_and_several_stand_side_by_side() -> 
     assert "who is sent what" not in text
 
 
+def test_a_plan_says_what_is_lifted_shared_and_unused() -> None:
+    letter = {
+        **{"population.source": "authors", "data.split_rule": "authors", "partition.rule": "authors"},
+        **{"data.validation_examples": 4500, "data.calibration_examples": 500, "partition.loaded": "as-loaded"},
+    }
+    theirs, ours = plan_recipe("cifar100-short", letter), plan_recipe("cifar100-short")
+    rows = {" ".join(line.split()) for line in printed(describe_plans([theirs])).splitlines()}
+    for row in (
+        "│ realized shard: least, median, most │ 37 / 183 / 1903 │",
+        "│ budgets lifted to the smallest network │ 15 │",
+        "│ also trained on: validation, calibration examples │ 4,049, 452 │",
+        "│ training examples of nobody │ 4,501 │",
+    ):
+        assert row in rows
+    assert "4,049, 452" in printed(describe_plans([ours, theirs]))
+    assert "also trained on" not in printed(describe_plans([ours]))
+
+
 def test_what_a_device_affords() -> None:
     suggestion = {"target_milliseconds": 3.0, "budget_macs": 128_320, "served_macs": 128_320}
     text = printed(describe_device({**MEASURED, "suggestion": suggestion}))

@@ -54,6 +54,12 @@ def test_the_protocol_in_words() -> None:
     assert told["seeds"] == "0, 1"
     drawn = describe_protocol(load_recipe("digits", ["partition.alpha_data=0.01", "partition.alpha_eff=none"]), (0,))
     assert "40 clients, budgets from Zipf(1.2); gamma 1, cap 5M MACs, alpha_data 0.01" in drawn["population"]
+    letter = {"population.source": "authors", "data.split_rule": "authors", "partition.rule": "authors"}
+    told = describe_protocol(load_recipe("cifar100-short", {**letter, "partition.loaded": "as-loaded"}), (0,))
+    assert "100 clients as the authors drew them, budgets from Zipf(1.2)" in told["population"]
+    assert "divided by the authors' rule, as loaded" in told["population"]
+    listed = describe_protocol(load_recipe("digits", {"partition.file": "mine.npz"}), (0,))
+    assert "examples as mine.npz lists them" in listed["population"]
 
 
 def test_departures_from_the_recipe_and_from_the_papers_rounds_are_told() -> None:

@@ -25,7 +25,7 @@ def cover(built: Outline, num_examples: np.ndarray) -> dict[str, Any] | None:
     regions = cut_regions(method.network, method.cache)
     exposure = Exposure.of(regions, method.cache, budgets, num_examples, method.rule)
     shares = num_examples / num_examples.sum()
-    if built.natural is None:
+    if built.natural is None and recipe.partition.file is None:
         shares = built.population.data_shares(recipe.population.gamma, recipe.population.cap_macs)
     steps = [count_steps(int(np.ceil(n)), training.batch_size, training.local_epochs) for n in num_examples]
     generator = named_generator(recipe.seed, "coverage")

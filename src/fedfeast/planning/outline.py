@@ -11,7 +11,7 @@ from fedfeast.data import load_dataset
 from fedfeast.federation import Assignment, Client, Method
 from fedfeast.population import Population
 from fedfeast.randomness import named_generator
-from fedfeast.recipes.building import build_method, build_population, choose_participants
+from fedfeast.recipes.building import build_method, build_population, choose_participants, lift_budgets
 from fedfeast.recipes.recipe import Recipe
 from fedfeast.recipes.splitting import NaturalSplit, split_dataset
 from fedfeast.variants import VariantCache
@@ -94,6 +94,6 @@ def outline(recipe: Recipe) -> Outline:
     split = None
     if recipe.population.source == "data":
         split = split_dataset(recipe, load_dataset(recipe.data.name, recipe.data.folder))
-    population = build_population(recipe, split)
+    population = lift_budgets(recipe.population, build_population(recipe, split), method)
     participants = choose_participants(recipe.population, population, method)
     return Outline(recipe, method, parts.cache, population, participants, split.natural if split else None)

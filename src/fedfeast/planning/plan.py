@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fedfeast.data import OFFICIAL, load_dataset
+from fedfeast.data import OFFICIAL, load_dataset, split_as_authors
+from fedfeast.data.splits import AUTHORS_CIFAR100_CLASSES
 from fedfeast.federation import OperatingPoint
 from fedfeast.planning.coverage import cover
 from fedfeast.planning.device_memory import plan_memory
@@ -16,7 +17,7 @@ from fedfeast.population import Partition, Population
 from fedfeast.population.natural import measure_correlation, natural_partition
 from fedfeast.recipes.building import build_partition, build_selection
 from fedfeast.recipes.recipe import Recipe, resolve_recipe
-from fedfeast.recipes.splitting import deal_server_examples, split_dataset
+from fedfeast.recipes.splitting import TrainingDivision, divide_training, split_dataset
 from fedfeast.routing import count_traffic
 
 TRAINING_FACTOR = 3  # a forward and backward pass against a forward pass, the paper's proxy
@@ -64,6 +65,8 @@ def plan_recipe(
     if built.natural is not None:
         plan["clients"]["budgets_and_data"] = measure_correlation(population.budgets_macs, built.natural.sizes)
         plan["clients"]["division"] = built.natural.division.report()
+    if population.num_lifted:
+        plan["clients"]["lifted"] = population.num_lifted
     realized = expected if partition is None else partition.shards.sizes
     plan["coverage"] = cover(built, np.asarray(realized, dtype=np.float64))
     if times is not None:
@@ -76,28 +79,53 @@ def _expected_examples(built: Outline) -> tuple[np.ndarray, Partition | None]:
     if built.natural is not None:
         partition = natural_partition(built.natural.owners, built.population.num_clients)
         return partition.shards.sizes.astype(np.float64), partition
-    recipe, labels = built.recipe, _client_labels(built.recipe)
-    shares = built.population.data_shares(recipe.population.gamma, recipe.population.cap_macs)
-    return shares * len(labels), _realize(recipe, built.population, labels)
+    recipe, population = built.recipe, built.population
+    labels, division = _divide_labels(recipe)
+    realized = _realize(recipe, population, labels, division)
+    if realized is not None and recipe.partition.file is not None:
+        return realized.shards.sizes.astype(np.float64), realized
+    shares = population.data_shares(recipe.population.gamma, recipe.population.cap_macs)
+    return shares * len(labels), realized
 
 
-def _client_labels(recipe: Recipe) -> np.ndarray:
-    """Return the client pool's labels: an official image set's from its class counts, which need no files."""
+def _divide_labels(recipe: Recipe) -> tuple[np.ndarray, TrainingDivision | None]:
+    """Return the client pool's labels and what divides it: of an official image set without its files."""
     facts = recipe.data.facts
     if recipe.data.name in OFFICIAL and not facts.clients:  # the classes of data with clients are not equally many
-        labels = np.arange(facts.train_examples) % facts.classes
+        labels = _stand_in_labels(recipe)
         server_labels = np.arange(facts.server_examples) % facts.classes if facts.server_examples else None
-        return np.asarray(labels[deal_server_examples(recipe, labels, server_labels).clients])
+        division = divide_training(recipe, labels, server_labels)
+        return np.asarray(labels[division.split.clients]), division
     dataset = load_dataset(recipe.data.name, recipe.data.folder)
-    return np.asarray(dataset.train.labels.numpy()[split_dataset(recipe, dataset).pool])
+    split = split_dataset(recipe, dataset)
+    return np.asarray(dataset.train.labels.numpy()[split.pool]), split.division
 
 
-def _realize(recipe: Recipe, population: Population, labels: np.ndarray) -> Partition | None:
+def _stand_in_labels(recipe: Recipe) -> np.ndarray:
+    """Return labels of an official image set with its class counts: the sizes of shards depend on nothing else."""
+    section, facts = recipe.data, recipe.data.facts
+    labels = np.arange(facts.train_examples) % facts.classes
+    if section.split_rule != "authors" or facts.server_examples:
+        return labels
+    if section.name != "cifar100":
+        return np.sort(labels)  # folders are read class by class
+    split = split_as_authors(len(labels), section.validation_examples, section.calibration_examples)
+    if len(labels) - len(split.clients) == sum(AUTHORS_CIFAR100_CLASSES):
+        classes, of_server = np.arange(facts.classes), np.array(AUTHORS_CIFAR100_CLASSES)
+        labels[np.concatenate((split.validation, split.calibration))] = np.repeat(classes, of_server)
+        labels[split.clients] = np.repeat(classes, len(labels) // facts.classes - of_server)
+    return labels
+
+
+def _realize(
+    recipe: Recipe, population: Population, labels: np.ndarray, division: TrainingDivision | None
+) -> Partition | None:
     """Draw the shards; None for a population too large to draw, or larger than the examples go round."""
     num_clients = population.num_clients
-    if num_clients > MOST_REALIZED_CLIENTS or num_clients * recipe.partition.min_shard > len(labels):
+    is_large = num_clients > MOST_REALIZED_CLIENTS or num_clients * recipe.partition.min_shard > len(labels)
+    if is_large and recipe.partition.file is None:
         return None
-    return build_partition(recipe, population, labels)
+    return build_partition(recipe, population, labels, division=division)
 
 
 def _distribution(values: np.ndarray) -> dict[str, float]:

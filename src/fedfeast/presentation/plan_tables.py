@@ -22,8 +22,8 @@ def describe_plans(plans: Sequence[Plan]) -> list[RenderableType]:
     for plan in plans:
         table.add_column("the data's clients" if plan["gamma"] is None else f"gamma {plan['gamma']:g}", justify="right")
     columns = [_lines(plan) for plan in plans]
-    for name in columns[0]:
-        table.add_row(name, *(column[name] for column in columns))
+    for name in dict.fromkeys(name for column in columns for name in column):
+        table.add_row(name, *(column.get(name, "") for column in columns))
     if len(plans) > 1:
         return [table]
     return [table, _levels(first), *([_coverage(first["coverage"])] if first["coverage"] is not None else [])]
@@ -48,6 +48,9 @@ def _lines(plan: Plan) -> dict[str, str]:
         "training compute (PMACs)": f"{compute['training_pmacs']:.4g}",
         "with the largest variant alone": f"{compute['single_variant_pmacs']:.4g}",
     }
+    if "lifted" in clients:
+        lines["budgets lifted to the smallest network"] = str(clients["lifted"])
+    lines |= _notes_lines(data["realized"])
     if "division" in clients:
         lines["held out, the server's, left out"] = " / ".join(
             str(clients["division"][key]) for key in ("held_out", "server", "excluded")
@@ -112,6 +115,21 @@ def _realized(report: Mapping[str, float] | None) -> str:
     if report is None:
         return "not drawn: too many clients"
     return " / ".join(f"{report[key]:.4g}" for key in ("smallest_shard", "median_shard", "largest_shard"))
+
+
+def _notes_lines(report: Mapping[str, float] | None) -> dict[str, str]:
+    """Return what a partition has to say that others have not: examples that two hold, or nobody."""
+    notes = report or {}
+    lines = {}
+    if "trained_validation_examples" in notes:
+        lines["also trained on: validation, calibration examples"] = (
+            f"{notes['trained_validation_examples']:,}, {notes['trained_calibration_examples']:,}"
+        )
+    if "unused_examples" in notes:
+        lines["training examples of nobody"] = f"{notes['unused_examples']:,}"
+    if notes.get("redraws"):
+        lines["partitions drawn before one fitted"] = f"{notes['redraws']:,}"
+    return lines
 
 
 def _levels(plan: Plan) -> Table:

@@ -110,12 +110,28 @@ def data_in_words(summary: Mapping[str, Any]) -> str:
         roles = {"held_out": "held out", "server": "the server's", "excluded": "left out", "pooled": "in pools"}
         others = "".join(f", {division[key]} {role}" for key, role in roles.items() if division[key])
         return f"{examples}, {together}; {division['training']} clients train{others}"
+    others = _held_by_two_or_nobody(shares)
+    if "listed_examples" in shares:
+        return f"{examples}, as a file lists them{others}"
     correlation = (
         f"{shares['share_correlation']:.3f} correlated with their targets"
         if "share_correlation" in shares
         else "equal by design"
     )
-    return f"{examples}, shares {correlation}; {shares['moved_examples']} examples moved"
+    return f"{examples}, shares {correlation}; {shares['moved_examples']} examples moved{others}"
+
+
+def _held_by_two_or_nobody(partition: Mapping[str, Any]) -> str:
+    """Say which of the server's examples clients train on too, and how many examples nobody uses."""
+    told = ""
+    if "trained_validation_examples" in partition:
+        told += (
+            f"; clients also train on {partition['trained_validation_examples']} of the server's validation and "
+            f"{partition['trained_calibration_examples']} of its calibration examples"
+        )
+    if "unused_examples" in partition:
+        told += f"; {partition['unused_examples']} training examples are used by nobody"
+    return told
 
 
 def measured_on(summary: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -38,6 +38,7 @@ from fedfeast.recipes.suitability import (
     MEMBERS,
     refuse_noiseless_counts,
     refuse_unsuited_clients,
+    refuse_unsuited_division,
     refuse_unsuited_network,
     suited_augmentation,
 )
@@ -102,6 +103,7 @@ class Recipe(Section):
         object.__setattr__(self, "augmentation", suited)
         refuse_unsuited_network(self.data, self.network, self.variants)
         refuse_unsuited_clients(self.data, self.population, self.evaluation)
+        refuse_unsuited_division(self.data, self.population, self.partition, self.evaluation)
         return self
 
     @model_validator(mode="after")

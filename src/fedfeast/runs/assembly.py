@@ -200,7 +200,7 @@ def _divide(recipe: Recipe, built: Outline, split: "SplitData") -> _Divided:
         return _Divided(split.pool.select(torch.empty(0, dtype=torch.int64)), roster.partition(), roster.clients)
     labels, kept_back = split.pool.labels.numpy(), None
     owners = None if built.natural is None else built.natural.owners
-    partition = build_partition(recipe, built.population, labels, owners)
+    partition = build_partition(recipe, built.population, labels, owners, split.places.division)
     if recipe.evaluation.by == "clients":
         partition, kept_back = keep_back_shards(recipe, partition, split.places.validation)
     return _Divided(split.pool, partition, clients_of(built.population, partition, labels), kept_back)
@@ -241,7 +241,7 @@ def split_data(recipe: Recipe) -> SplitData:
     dataset = load_dataset(recipe.data.name, recipe.data.folder)
     split = split_dataset(recipe, dataset)
     # Where the clients share all of training, the pool stays mapped from its file.
-    whole = len(split.pool) == len(dataset.train)
+    whole = np.array_equal(split.pool, np.arange(len(dataset.train)))
     pool = dataset.train if whole else pick(dataset, {"train": split.pool})
     normalisation = recipe.data.normalisation or dataset.normalisation
     if normalisation is None and recipe.data.facts.kind != "tokens":

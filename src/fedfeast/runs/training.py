@@ -11,7 +11,16 @@ from fedfeast.engines.distributed import DistributedEngine, measure_curve
 from fedfeast.engines.ranks import LostRank, Ranks
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Curve, Validation
-from fedfeast.federation import Assignment, Client, Engine, RoundOrder, TooFewAnswers, learning_rate, sample_cohort
+from fedfeast.federation import (
+    Assignment,
+    Client,
+    Engine,
+    RoundOrder,
+    TooFewAnswers,
+    learning_rate,
+    sample_cohort,
+    sample_cohort_as_authors,
+)
 from fedfeast.randomness import named_generator
 from fedfeast.recipes.building import build_selection
 from fedfeast.runs.assembly import Federation
@@ -196,12 +205,13 @@ class _RoundTrainer:
         return self.federation.method.plan_round(state.method_state, state.flat, cohort, round_index, generator)
 
     def _sample(self, round_index: int) -> list[Client]:
-        federation = self.federation
-        sampled = sample_cohort(
-            federation.participants,
-            federation.recipe.training.clients_per_round,
-            named_generator(federation.recipe.seed, "cohort", round_index),
-        )
+        federation, training = self.federation, self.federation.recipe.training
+        eligible = federation.participants
+        if training.cohort == "authors":
+            sampled = sample_cohort_as_authors(eligible, training.clients_per_round, round_index)
+        else:
+            generator = named_generator(federation.recipe.seed, "cohort", round_index)
+            sampled = sample_cohort(eligible, training.clients_per_round, generator)
         return [federation.clients[index] for index in sampled]
 
     def _ahead(self, round_index: int) -> list[Client]:

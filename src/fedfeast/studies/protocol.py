@@ -59,9 +59,15 @@ def _describe_population(base: Recipe) -> str:
         budgets = drawn if population.file is None else f"budgets of {population.file}"
         return f"the clients that the data have, {budgets}; some are held out for the test"
     alpha = f"alpha_eff {partition.alpha_eff:g}" if partition.alpha_eff else f"alpha_data {partition.alpha_data:g}"
-    clients = {"paper": "the paper's 100 clients", "file": f"the clients of {population.file}"}.get(
-        population.source, f"{population.num_clients} clients, {drawn}"
-    )
+    clients = {
+        "paper": "the paper's 100 clients",
+        "authors": f"{population.num_clients} clients as the authors drew them, {drawn}",
+        "file": f"the clients of {population.file}",
+    }.get(population.source, f"{population.num_clients} clients, {drawn}")
+    if partition.file is not None:
+        return f"{clients}; examples as {partition.file} lists them"
+    if partition.rule == "authors":
+        alpha += ", divided by the authors' rule" + (", as loaded" if partition.loaded == "as-loaded" else "")
     return f"{clients}; gamma {population.gamma:g}, cap {format_macs(population.cap_macs)} MACs, {alpha}"
 
 

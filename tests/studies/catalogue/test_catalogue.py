@@ -10,6 +10,7 @@ from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Curve, CurvePoint
 from fedfeast.planning import plan_recipe
 from fedfeast.recipes import Recipe, load_recipe
+from fedfeast.recipes.recipe import resolve_recipe
 from fedfeast.studies import STUDIES, StudyOptions, find_study
 from fedfeast.studies.catalogue.allocation import GAMMA
 from fedfeast.studies.catalogue.baselines import CURVES, DENSITY, EQUAL_COMPUTE, POPULATION, restrict
@@ -244,6 +245,12 @@ def test_every_exponent_has_a_population_and_the_papers_is_one_of_them() -> None
     assert len(arms) == 8
     assert arms["feast, s 0.8"]["population.exponent"] == 0.8
     assert arms["feast, s 1.2"] == {"method.name": "feast"}
+    letter = load_recipe("cifar100-short", {"population.source": "authors"})
+    theirs = {
+        arm.name: arm.settings for arm in ZIPF_SENSITIVITY.arms(lambda settings: resolve_recipe(letter, settings))
+    }
+    assert theirs["feast, s 1.2"] == {"method.name": "feast"}
+    assert theirs["feast, s 0.8"] == {"method.name": "feast", "population.exponent": 0.8}
     drawn = {arm.name: arm.settings for arm in ZIPF_SENSITIVITY.arms(resolve_with("digits"))}
     assert drawn["feast, s 1.2"]["population.exponent"] == 1.2
 
