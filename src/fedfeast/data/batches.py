@@ -59,9 +59,7 @@ class Batch:
 
     def leading(self, rows: int) -> "Batch":
         """Return the batch of the first examples alone."""
-        return replace(
-            self, inputs=self.inputs[:rows], labels_a=self.labels_a[:rows], labels_b=self.labels_b[:rows]
-        )
+        return replace(self, inputs=self.inputs[:rows], labels_a=self.labels_a[:rows], labels_b=self.labels_b[:rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,10 +119,9 @@ def draw_local_plan(
     steps = preparation.count_steps(num_examples) // preparation.local_epochs
     epochs = [_epoch_order(num_examples, steps, preparation, generator) for _ in range(preparation.local_epochs)]
     order = np.concatenate(epochs)
-    rows = np.full((preparation.local_epochs, steps), batch_size)
+    rows = np.full(len(order), batch_size)
     if is_short and steps * batch_size > num_examples:
-        rows[:, -1] = num_examples % batch_size
-    rows = rows.reshape(-1)
+        rows[steps - 1 :: steps] = num_examples % batch_size
     augmentation = draw_augmentation(preparation.augmentation, order.size, generator)
     # Choice: the turns go on over rounds, else a client of one step a round would never see CutMix.
     mixing = draw_mixing(
@@ -189,9 +186,7 @@ def make_stack(
     return BatchStack(inputs, labels_a, labels_b, shares, draw)
 
 
-def _epoch_order(
-    num_examples: int, steps: int, preparation: Preparation, generator: np.random.Generator
-) -> np.ndarray:
+def _epoch_order(num_examples: int, steps: int, preparation: Preparation, generator: np.random.Generator) -> np.ndarray:
     """Return (steps, batch) positions: one permutation, filled up from fresh ones, or with what is never looked at."""
     # Choice: static batches (docs/decisions/004).
     size = steps * preparation.batch_size

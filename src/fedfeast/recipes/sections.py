@@ -275,8 +275,8 @@ class TrainingSection(Section):
         """Refuse batches that could never hold as many examples as they must."""
         if self.least_distinct > self.batch_size:
             raise InvalidInput(
-                f"training.least_distinct = {self.least_distinct} is more than a batch holds, and training.batch_size = "
-                f"{self.batch_size}: lower the one or raise the other."
+                f"training.least_distinct = {self.least_distinct} is more than a batch holds (training.batch_size = "
+                f"{self.batch_size}): lower the one or raise the other."
             )
         return self
 
