@@ -39,7 +39,7 @@ class Preparation:
     sequences: SequenceAugmentation = NO_AUGMENTATION
     draws: bool = False  # whether passes draw, as dropout does
     last_batch: LastBatch = "topped-up"  # of an epoch
-    least_distinct: int = 1  # examples of a batch; one with fewer is left out
+    least_distinct: int = 1  # examples that a batch has to choose from; with fewer it is left out
 
     def count_steps(self, num_examples: int) -> int:
         """Return B_i: the mini-batches of a client's round."""
@@ -102,7 +102,7 @@ def count_steps(
 ) -> int:
     """Return B_i: the mini-batches of a client's round."""
     full, rest = divmod(num_examples, batch_size)
-    # Choice: a topped-up batch counts as holding every example of the shard that has room (docs/decisions/004).
+    # A topped-up batch chooses from the whole shard, so that only a shard of fewer examples goes without it.
     distinct = rest if last_batch == "short" else num_examples
     return local_epochs * (full + int(rest > 0 and distinct >= least_distinct))
 

@@ -25,13 +25,13 @@ class LocalSgd:
     def __post_init__(self) -> None:
         """Refuse what no optimiser can be."""
         if not 0 <= self.momentum < 1:
-            raise InvalidInput(f"momentum = {self.momentum} of the local SGD: give a number from 0 to below 1.")
+            raise InvalidInput(f"momentum = {self.momentum}: give a number from 0 to below 1.")
         if not 0 < self.learning_rate < float("inf"):
-            raise InvalidInput(f"learning_rate = {self.learning_rate} of the local SGD: give a positive number.")
+            raise InvalidInput(f"learning_rate = {self.learning_rate}: give a positive number.")
         if not 0 <= self.weight_decay < float("inf"):
-            raise InvalidInput(f"weight_decay = {self.weight_decay} of the local SGD: it must not be negative.")
+            raise InvalidInput(f"weight_decay = {self.weight_decay}: it must not be negative.")
         if not self.clip_norm > 0:
-            raise InvalidInput(f"clip_norm = {self.clip_norm} of the local SGD: give a positive number, inf for none.")
+            raise InvalidInput(f"clip_norm = {self.clip_norm}: give a positive number, inf for none.")
 
     def shrinkage(self, learning_rate: float, num_steps: int) -> float:
         """Return by what factor so many steps scale a weight whose gradient is always zero."""

@@ -268,7 +268,7 @@ class TrainingSection(Section):
     momentum: float = Field(0.0, ge=0, lt=1)
     unreached: Unreached = "decay"  # tensors that no pass of a step goes through: decayed, or kept as they are
     last_batch: LastBatch = "topped-up"  # of an epoch: filled up from fresh permutations, or only what is left
-    least_distinct: int = Field(1, ge=1)  # examples of a batch; one with fewer is left out
+    least_distinct: int = Field(1, ge=1)  # examples that a batch has to choose from; with fewer it is left out
 
     @model_validator(mode="after")
     def _refuse_impossible(self) -> Self:

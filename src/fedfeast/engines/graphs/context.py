@@ -59,6 +59,7 @@ class GraphContext:
     input_shape: tuple[int, ...]  # (batch, ...)
     fused: bool  # whether there are fused kernels for this precision and device
     in_cuda: bool = False  # whether those in CUDA C++ are among them, for the convolutions that they know
+    short_batches: bool = False  # whether some batches have fewer examples than the input shape says
     output_shapes: dict[Hashable, Shapes] = field(default_factory=dict)  # of architectures that ran once
     setup_seconds: float = 0.0
     num_graphs: int = 0

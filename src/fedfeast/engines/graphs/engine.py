@@ -74,7 +74,8 @@ class GraphEngine(Engine):
         self._batches = BatchesAhead(BatchSource(examples, preparation, self._record, seed), device)
         self.context = GraphContext(
             method, sgd, precision, device, self._record.input_shape,
-            fused=can_fuse(precision, device), in_cuda=can_run_cuda(precision, device),
+            fused=can_fuse(precision, device), short_batches=preparation.last_batch == "short",
+            in_cuda=can_run_cuda(precision, device),
         )  # fmt: skip
         torch.backends.cudnn.deterministic = True  # plain layers give the same bits twice, as the fused ones do
         self._slots: list[Slot] = []
