@@ -46,6 +46,26 @@ def test_the_short_recipe_differs_from_the_papers_in_rounds_alone() -> None:
     assert {key for key in paper if paper[key] != short[key]} == {"name", "training.rounds"}
 
 
+def test_what_old_recipes_lack_is_what_they_did() -> None:
+    training = parse_recipe(MINIMAL, "mine").training
+    assert (training.momentum, training.last_batch, training.least_distinct) == (0.0, "topped-up", 1)
+    assert training.unreached == "decay"
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("training.momentum=1", r"training.momentum = 1: input should be less than 1"),
+        ("training.last_batch=long", r"training.last_batch = 'long': input should be 'topped-up' or 'short'"),
+        ("training.unreached=no", r"training.unreached = 'no': input should be 'decay' or 'keep'"),
+        ("training.least_distinct=17", r"training.least_distinct = 17 is more than a batch holds .* = 16"),
+    ],
+)
+def test_optimisers_and_batches_that_cannot_be(setting: str, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        load_recipe("digits", [setting])
+
+
 def test_defaults_are_the_papers() -> None:
     recipe = parse_recipe(MINIMAL, "mine")
     assert recipe.training.rounds == 4000

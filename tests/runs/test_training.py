@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,16 @@ def test_divergence_is_said_and_the_last_checkpoint_stays(tmp_path: Path) -> Non
     settings = {**SHORT, "training.learning_rate": 1e30, "training.schedule": "constant"}
     with pytest.raises(InvalidInput, match=r"diverged in round 1 .* lower training.learning_rate = 1e\+30"):
         Run.create("digits", tmp_path / "run", settings).train()
+
+
+def test_a_methods_own_rate_goes_through_the_schedule(tmp_path: Path) -> None:
+    own = {"method.name": "fiarse", "method.learning_rate": 0.05, "method.clip_norm": math.inf}
+    settings = {**SHORT, **own, "training.rounds": 2, "training.momentum": 0.9, "training.last_batch": "short"}
+    run = Run.create("digits", tmp_path / "run", settings).train()
+    assert [row["learning_rate"] for row in run.folder.metrics()] == pytest.approx([0.05, 0.025])
+    again = Run.open(tmp_path / "run").recipe
+    assert (again.training.momentum, again.training.last_batch) == (0.9, "short")
+    assert again.settings()["method.clip_norm"] == math.inf
 
 
 def test_float64_is_a_precision_of_the_engine(tmp_path: Path) -> None:

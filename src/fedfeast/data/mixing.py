@@ -41,6 +41,13 @@ class MixPlan:
         """Return the plan of a range of mini-batches."""
         return MixPlan(self.is_cutmix[steps], self.lambdas[steps], self.partners[steps], self.boxes[steps])
 
+    def within(self, rows: NDArray[np.int64]) -> "MixPlan":
+        """Return the plan of mini-batches that end after so many examples each: no partner comes from behind."""
+        partners = np.tile(np.arange(self.partners.shape[1]), (len(rows), 1))
+        for own, drawn, count in zip(partners, self.partners, rows, strict=True):
+            own[:count] = drawn[drawn < count]  # in their order: a permutation again, and each with the same chance
+        return MixPlan(self.is_cutmix, self.lambdas, partners, self.boxes)
+
     @classmethod
     def concatenate(cls, plans: Sequence["MixPlan"]) -> "MixPlan":
         """Return the plan of all mini-batches, one plan's after another's."""

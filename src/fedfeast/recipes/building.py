@@ -297,6 +297,8 @@ def build_preparation(recipe: Recipe, normalisation: Normalisation | None, metho
         task_named(facts.task),
         SequenceAugmentation(section.time_shift, section.noise, section.mask_share, facts.vocabulary),
         method.network.draws,
+        training.last_batch,
+        training.least_distinct,
     )
 
 
@@ -313,8 +315,13 @@ def build_selection(recipe: Recipe) -> Selection:
 
 
 def build_sgd(recipe: Recipe, method: Method) -> LocalSgd:
-    """Return the optimiser of the clients' local steps."""
-    return method.optimiser(LocalSgd(recipe.training.weight_decay, recipe.training.clip_norm))
+    """Return the optimiser of the clients' local steps: the recipe's, where the method has no other."""
+    training = recipe.training
+    return method.optimiser(
+        LocalSgd(
+            training.weight_decay, training.clip_norm, training.momentum, training.learning_rate, training.unreached
+        )
+    )
 
 
 def build_privacy(recipe: Recipe) -> Privacy | None:

@@ -17,8 +17,10 @@ from pydantic import (
 )
 
 from fedfeast.data import DatasetFacts, Normalisation, facts_of, is_known
+from fedfeast.data.batches import LastBatch
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Method
+from fedfeast.federation.local_sgd import Unreached
 from fedfeast.methods import find_method
 from fedfeast.population import authors
 
@@ -304,7 +306,21 @@ class TrainingSection(Section):
     learning_rate: float = Field(0.1, gt=0)
     schedule: Literal["cosine", "constant"] = "cosine"
     weight_decay: float = Field(5e-4, ge=0)
-    clip_norm: float = Field(10.0, gt=0)
+    clip_norm: float = Field(10.0, gt=0)  # inf: nothing is clipped
+    momentum: float = Field(0.0, ge=0, lt=1)
+    unreached: Unreached = "decay"  # tensors that no pass of a step goes through: decayed, or kept as they are
+    last_batch: LastBatch = "topped-up"  # of an epoch: filled up from fresh permutations, or only what is left
+    least_distinct: int = Field(1, ge=1)  # examples that a batch has to choose from; with fewer it is left out
+
+    @model_validator(mode="after")
+    def _refuse_impossible(self) -> Self:
+        """Refuse batches that could never hold as many examples as they must."""
+        if self.least_distinct > self.batch_size:
+            raise InvalidInput(
+                f"training.least_distinct = {self.least_distinct} is more than a batch holds (training.batch_size = "
+                f"{self.batch_size}): lower the one or raise the other."
+            )
+        return self
 
 
 class AugmentationSection(Section):

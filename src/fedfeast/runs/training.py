@@ -22,7 +22,7 @@ from fedfeast.federation import (
     sample_cohort_as_authors,
 )
 from fedfeast.randomness import named_generator
-from fedfeast.recipes.building import build_selection
+from fedfeast.recipes.building import build_selection, build_sgd
 from fedfeast.runs.assembly import Federation
 from fedfeast.runs.checkpoint import Best, TrainingState
 from fedfeast.runs.folder import RunFolder
@@ -146,6 +146,7 @@ class _RoundTrainer:
         self.federation = replace(federation, validation=client_source.validation(federation))
         self._folder, self._ranks, self._client_source = folder, ranks, client_source
         self._selection = build_selection(federation.recipe)
+        self._sgd = build_sgd(federation.recipe, federation.method)
         self._engine, self._policy = client_source.engine(federation), federation.update_policy()
         if ranks.size > 1:
             self._engine = DistributedEngine(self._engine, ranks, federation.preparation)
@@ -154,7 +155,7 @@ class _RoundTrainer:
         """Run one round; validate where it is due; write the round's line of metrics."""
         training, evaluation = self.federation.recipe.training, self.federation.recipe.evaluation
         started, round_index = time.perf_counter(), state.finished_rounds
-        rate = learning_rate(training.learning_rate, training.schedule, round_index, training.rounds)
+        rate = learning_rate(self._sgd.learning_rate, training.schedule, round_index, training.rounds)
         policy = replace(self._policy, history=state.norm_history)
         attempts = 0
         while True:
@@ -169,9 +170,11 @@ class _RoundTrainer:
             except TooFewAnswers:
                 continue  # with whoever is there by then
         if not bool(torch.isfinite(result.flat).all()):
+            rate_of = "training" if self._sgd.learning_rate == training.learning_rate else "method"
+            norm_of = "training" if self._sgd.clip_norm == training.clip_norm else "method"
             raise InvalidInput(
                 f"training diverged in round {round_index + 1} (weights that are not finite): lower "
-                f"training.learning_rate = {training.learning_rate} or training.clip_norm = {training.clip_norm}."
+                f"{rate_of}.learning_rate = {self._sgd.learning_rate} or {norm_of}.clip_norm = {self._sgd.clip_norm}."
             )
         row: dict[str, Any] = {
             "round": round_index + 1,

@@ -45,8 +45,9 @@ def describe_protocol(base: Recipe, seeds: Sequence[int]) -> dict[str, str]:
         "population": _describe_population(base),
         "training": f"{training.rounds} rounds of {training.clients_per_round} clients, {training.local_epochs} local "
         f"{'epoch' if training.local_epochs == 1 else 'epochs'}, batches of {training.batch_size}",
-        "optimisation": f"SGD, learning rate {training.learning_rate:g} ({training.schedule}), weight decay "
-        f"{training.weight_decay:g}, gradients clipped to {training.clip_norm:g}",
+        "optimisation": f"SGD, learning rate {training.learning_rate:g} ({training.schedule}), "
+        + (f"momentum {training.momentum:g}, " if training.momentum else "")
+        + f"weight decay {training.weight_decay:g}, gradients clipped to {training.clip_norm:g}",
         "checkpoint": "the best validated one, batch normalisation recalibrated at every operating point",
         "seeds": ", ".join(map(str, seeds)),
     }
