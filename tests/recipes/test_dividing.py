@@ -204,12 +204,12 @@ def test_what_does_not_go_together_is_refused(recipe: str, settings: dict[str, A
 
 
 def test_the_authors_way_brings_its_own_defaults() -> None:
-    drawn = load_recipe("cifar100-short", {"population.source": "authors", "partition.rule": "authors"})
+    drawn = load_recipe("cifar100-short", {"population": {"source": "authors"}, "partition": {"rule": "authors"}})
     assert (drawn.population.least_macs, drawn.population.below_smallest) == (24_957_968, "lift")
     assert (drawn.partition.min_shard, drawn.partition.alpha_eff) == (10, 0.45)
     given = load_recipe("cifar100-short", {"population.source": "authors", "population.least_macs": 25e6})
     assert given.population.least_macs == 25e6
-    plain = load_recipe("cifar100-short", {"population.source": "zipf"})
+    plain = load_recipe("cifar100-short", {"population": {"source": "zipf"}, "partition": {}})
     assert (plain.population.least_macs, plain.population.below_smallest, plain.partition.min_shard) == (
         25e6,
         "error",

@@ -6,6 +6,7 @@ from typing import Any
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import published
 from fedfeast.recipes import Recipe, load_recipe
+from fedfeast.recipes.building import build_selection
 from fedfeast.studies.study import RECIPES
 from fedfeast.units import format_macs
 
@@ -48,7 +49,8 @@ def describe_protocol(base: Recipe, seeds: Sequence[int]) -> dict[str, str]:
         "optimisation": f"SGD, learning rate {training.learning_rate:g} ({training.schedule}), "
         + (f"momentum {training.momentum:g}, " if training.momentum else "")
         + f"weight decay {training.weight_decay:g}, gradients clipped to {training.clip_norm:g}",
-        "checkpoint": "the best validated one, batch normalisation recalibrated at every operating point",
+        "checkpoint": f"the best validated one ({build_selection(base).words}), batch normalisation recalibrated at "
+        "every operating point",
         "seeds": ", ".join(map(str, seeds)),
     }
 
