@@ -12,7 +12,7 @@ from fedfeast.presentation.plan_tables import _memory_lines
 from fedfeast.recipes import load_recipe
 from fedfeast.units import GIB
 
-# Measured for 10 clients of cifar100-paper, as it was guessed, with three lanes each: what a H200 counts for the process.
+# Measured for 10 clients of cifar100-paper as it was guessed, three lanes each: what a H200 counts for the process.
 PAPER_GIB = 25.2
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
