@@ -261,14 +261,14 @@ class Slot:
         at_work: dict[Lane, Pass] = {}
         for lane, one_pass in zip(self.lanes_for(len(passes)), passes, strict=True):
             if lane in at_work:  # its gradients make room for those of the next pass
-                self._add_gradients(lane, at_work.pop(lane))
+                self._add_gradients(lane, at_work.pop(lane), rows)
                 ready = self.stream.mark()
             lane.stream.wait_for(ready)
             carried = lane.run(one_pass, carried, rows)
             held.append(carried)
             at_work[lane] = one_pass
         for lane, one_pass in at_work.items():
-            self._add_gradients(lane, one_pass)
+            self._add_gradients(lane, one_pass, rows)
         vectors = self._context.vectors
         with self.stream.entered():
             if self._context.method.changes_weights:
@@ -288,11 +288,12 @@ class Slot:
             self.lanes.append(Lane(self._context, self._effective, self._batch, self._constants, self._priority))
         return [self.lanes[lane_of(position, num_lanes)] for position in range(num_passes)]
 
-    def _add_gradients(self, lane: Lane, one_pass: Pass) -> None:
+    def _add_gradients(self, lane: Lane, one_pass: Pass, rows: int | None) -> None:
         """Add a pass's gradients to the step's, when they are there."""
+        find = self._context.blueprint if rows is None else self._context.whole_blueprint
+        blueprint = find(one_pass.architecture)
         self.stream.wait_for(lane.stream.mark())
         with self.stream.entered():
-            blueprint = self._context.blueprint(one_pass.architecture)
             self._context.vectors.add_gradients(self._gradient, lane.memory.gradients, blueprint)
 
     def _whole(self, vector: Tensor) -> Tensor:
