@@ -183,11 +183,17 @@ def test_permuted_classes_share_the_lot_of_being_last() -> None:
         ),
         (
             "digits",
-            {"data.split_rule": "authors", "evaluation.by": "clients"},
-            "data.split_rule has no effect with evaluation.by = 'clients'",
+            {"data.split_file": "a.npz", "evaluation.by": "clients"},
+            "data.split_file has no effect with evaluation.by = 'clients'",
+        ),
+        (
+            "cifar100-authors",
+            {"evaluation.by": "clients", "evaluation.selection": "population-score", "evaluation.anchors": "none"}
+            | {"evaluation.calibration_augmented": False, "evaluation.calibration_batch": "none"},
+            "partition.loaded = 'as-loaded' needs a pool without the server's examples",
         ),
         ("motion", {"partition.file": "a.npz"}, "partition.file has no effect with population.source = 'data'"),
-        ("motion", {"data.split_rule": "authors"}, "data.split_rule has no effect with population.source = 'data'"),
+        ("motion", {"data.split_file": "a.npz"}, "data.split_file has no effect with population.source = 'data'"),
         ("digits", {"population.source": "authors", "population.file": "a.csv"}, "population.file = 'a.csv' has no"),
         (
             "digits",
@@ -215,3 +221,14 @@ def test_the_authors_way_brings_its_own_defaults() -> None:
         "error",
         1,
     )
+
+
+def test_a_rule_with_nothing_to_divide_is_passed_over() -> None:
+    """A recipe's rules stay where clients evaluate, or are a fleet's or the data's own: nobody has to unset them."""
+    rules = {"data.split_rule": "authors", "partition.rule": "authors"}
+    assert load_recipe("motion", rules).partition.rule == "authors"
+    settings = {**rules, "evaluation.by": "clients", "population.num_clients": 5}
+    recipe = load_recipe("digits", settings)
+    split = split_dataset(recipe, load_dataset("digits"))
+    assert len(split.pool) == len(load_dataset("digits").train), "the server keeps none to itself"
+    assert load_recipe("cifar100-paper", {"population.source": "fleet", "evaluation.by": "clients"}).seed == 0

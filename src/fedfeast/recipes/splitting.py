@@ -144,7 +144,7 @@ def _split_server(
     numbers = (section.validation_examples, section.calibration_examples)
     if section.split_file is not None:
         return split_by_file(section.split_file, len(labels), num_server)
-    if section.split_rule == "authors":
+    if section.split_rule == "authors" and recipe.evaluation.by != "clients":
         return split_as_authors(len(labels), *numbers, num_server)
     server_classes = None if server_labels is None else _classes(server_labels)
     if listed is None or server_labels is not None or recipe.evaluation.by == "clients":

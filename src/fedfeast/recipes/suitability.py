@@ -111,30 +111,32 @@ def refuse_noiseless_counts(evaluation: EvaluationSection, privacy: PrivacySecti
 def refuse_unsuited_division(
     data: DataSection, population: PopulationSection, partition: PartitionSection, evaluation: EvaluationSection
 ) -> None:
-    """Refuse rules and files of who holds what where nothing is divided by them, and a slip without its cause."""
-    split = {"data.split_rule": data.split_rule != "balanced", "data.split_file": data.split_file is not None}
-    shards = {
-        "partition.rule": partition.rule != "dirichlet",
-        "partition.class_order": partition.class_order != "label",
-        "partition.file": partition.file is not None,
-    }
-    if all(split.values()):
+    """Refuse files of who holds what where nothing is divided by them, and a slip without its cause.
+
+    A rule that has nothing to divide is passed over, as the numbers of the server's examples are: recipes bring one.
+    """
+    files = {"data.split_file": data.split_file is not None, "partition.file": partition.file is not None}
+    if data.split_rule != "balanced" and data.split_file is not None:
         raise InvalidInput(
             f"data.split_rule = {data.split_rule!r} has no effect beside data.split_file: give one of them."
         )
     if population.source == "data":
-        idle = next((name for name, is_set in {**split, **shards}.items() if is_set), None)
+        idle = next((name for name, is_set in files.items() if is_set), None)
         if idle is not None:
             raise InvalidInput(
                 f"{idle} has no effect with population.source = 'data', where the data say whose the examples are: "
                 "leave it out, or choose another source."
             )
     if evaluation.by == "clients":
-        idle = next((name for name, is_set in split.items() if is_set), None)
-        if idle is not None:
+        if data.split_file is not None:
             raise InvalidInput(
-                f"{idle} has no effect with evaluation.by = 'clients', where the server holds no examples: leave it "
-                "out, or set evaluation.by=server."
+                "data.split_file has no effect with evaluation.by = 'clients', where the server holds no examples: "
+                "leave it out, or set evaluation.by=server."
+            )
+        if partition.loaded == "as-loaded":
+            raise InvalidInput(
+                "partition.loaded = 'as-loaded' needs a pool without the server's examples, and evaluation.by = "
+                "'clients' leaves it none: set partition.loaded=as-designed, or evaluation.by=server."
             )
     if partition.loaded == "as-loaded" and data.split_rule != "authors":
         raise InvalidInput(
