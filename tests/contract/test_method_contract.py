@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Hashable, Mapping
-from dataclasses import FrozenInstanceError, fields, is_dataclass
+from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -174,11 +174,15 @@ def test_in_a_cohort_of_one_every_position_sent_takes_the_returned_value(case: s
 
 
 @every_method
-def test_captured_rounds_equal_eager_ones(case: str) -> None:
+@pytest.mark.parametrize("is_authors", [False, True], ids=["as by default", "momentum, short batches, kept tensors"])
+def test_captured_rounds_equal_eager_ones(case: str, is_authors: bool) -> None:
     built = federation(case)
-    training, whole = built.recipe.training, torch.float64
-    sgd = built.method.optimiser(LocalSgd(training.weight_decay, training.clip_norm))
-    parts = (built.method, built.examples, built.preparation, sgd, built.recipe.seed)
+    training, whole, preparation = built.recipe.training, torch.float64, built.preparation
+    common = LocalSgd(training.weight_decay, training.clip_norm)
+    if is_authors:
+        common = replace(common, momentum=0.9, unreached="keep")
+        preparation = replace(preparation, last_batch="short")
+    parts = (built.method, built.examples, preparation, built.method.optimiser(common), built.recipe.seed)
     planned, flat = assignments(built, built.participants[:3]), built.initial_weights().double()
     eager = EagerEngine(*parts, whole, built.device).run_round(RoundOrder(flat, planned, 0, RATE))
     graphs = GraphEngine(*parts, Precision(whole, whole), built.device).run_round(RoundOrder(flat, planned, 0, RATE))

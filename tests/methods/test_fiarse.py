@@ -204,6 +204,12 @@ def test_weights_do_not_decay_unless_asked() -> None:
     assert Fiarse(SMALL, weight_decay=0.1).optimiser(common) == LocalSgd(0.1, 10.0)
 
 
+def test_the_authors_optimiser_can_be_set() -> None:
+    authors = Fiarse(SMALL, learning_rate=0.05, momentum=0.0, clip_norm=float("inf"))
+    common = LocalSgd(1e-4, 10.0, 0.9, 0.025, "keep")
+    assert authors.optimiser(common) == LocalSgd(0.0, float("inf"), 0.0, 0.05, "keep")
+
+
 def merge_by_loop(previous: list[float], sent: list[list[bool]], returned: list[list[float]], by_delta: bool) -> Any:
     """Take w - sum of deltas / how many have a say, one position after another."""
     merged = []
@@ -285,6 +291,8 @@ def test_a_deployed_network_holds_and_costs_the_kept_weights_alone(layerwise: bo
         ),
         ({"weight_decay": -0.1}, r"method.weight_decay = -0.1: it must not be negative"),
         ({"weight_decay": float("nan")}, r"method.weight_decay = nan: it must not be negative"),
+        ({"learning_rate": -1.0}, r"method.learning_rate = -1.0: give a positive number"),
+        ({"momentum": 2.0}, r"method.momentum = 2.0: give a number from 0 to below 1"),
         ({"least_share": 0.0}, r"method.least_share = 0.0 .* above 0 and below 1"),
         ({"least_share": 1.0}, r"method.least_share = 1.0"),
         ({"least_share": float("nan")}, r"method.least_share = nan"),

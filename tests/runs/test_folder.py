@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedfeast.data.tasks import task_named
@@ -68,6 +69,22 @@ def test_named_files_are_copied_and_a_change_is_refused(tmp_path: Path) -> None:
         RunFolder.create(tmp_path / "run", recipe, threads=1, device="cpu")
     fleet.unlink()
     assert RunFolder.create(tmp_path / "run", recipe, threads=1, device="cpu").recipe().population.file == str(copy)
+
+
+def test_files_of_indices_are_copied_as_they_are(tmp_path: Path) -> None:
+    shards, split = tmp_path / "shards.npz", tmp_path / "split.csv"
+    np.savez(shards, indices=[0, 1], offsets=[0, 1, 2])
+    split.write_text("part,index\nvalidation,3\n")
+    content = shards.read_bytes()
+    recipe = load_recipe("digits", {"partition.file": str(shards), "data.split_file": str(split)})
+    folder = RunFolder.create(tmp_path / "run", recipe, threads=1, device="cpu")
+    shards.unlink()
+    kept = folder.recipe()
+    assert Path(str(kept.partition.file)).read_bytes() == content
+    assert Path(str(kept.data.split_file)).read_text() == split.read_text()
+    split.write_text("part,index\nvalidation,4\n")
+    with pytest.raises(InvalidInput, match=r"split.csv has changed since the run in .* began"):
+        RunFolder.create(tmp_path / "run", recipe, threads=1, device="cpu")
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ class Method(ABC):
     @property
     def least_macs(self) -> int:
         """The smallest budget that the method is made for; clients below it are an error unless excluded."""
-        return self.operating_points()[0].macs
+        return self.operating_points()[0].price
 
     def initial_state(self) -> State:
         """Return the memory a federation starts with."""
@@ -112,7 +112,7 @@ class Method(ABC):
 
     @abstractmethod
     def operating_points(self) -> tuple[OperatingPoint, ...]:
-        """Return the networks to serve, least MACs first."""
+        """Return the networks to serve, least price first: least MACs, unless a cache has prices."""
 
     def trained_architectures(self) -> tuple[Hashable, ...]:
         """Return the architectures that training comes back to; others may occur, and are not prepared for."""

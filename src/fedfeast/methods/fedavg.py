@@ -40,18 +40,18 @@ class FedAvg(OnePassMethod):
         if not affordable:
             raise InvalidInput(
                 f"method.max_macs = {self.max_macs:.0f} is below the smallest cached variant: "
-                f"give at least {self.cache[0].macs}."
+                f"give at least {self.cache[0].price}."
             )
         return affordable[-1]
 
     @property
     def least_macs(self) -> int:
         """That of the smallest variant: who cannot afford the one network is left out without complaint."""
-        return self.cache[0].macs
+        return self.cache[0].price
 
     def trains(self, budget_macs: float) -> bool:
         """Every client that affords the one network takes part."""
-        return budget_macs >= self.variant.macs
+        return budget_macs >= self.variant.price
 
     def plan_round(
         self, state: State, flat: Tensor, cohort: Sequence[Client], round_index: int, generator: np.random.Generator

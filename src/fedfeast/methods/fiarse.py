@@ -33,6 +33,10 @@ class Fiarse(OnePassMethod):
     membership: Literal["mask", "delta"] = "mask"  # who has a say: whoever was sent a weight, or whoever changed it
     weighting: Weighting = "count"
     weight_decay: float = 0.0
+    # Of the clients' optimiser, where FIARSE has one of its own; None: as all methods. The authors' is .05, 0 and inf.
+    learning_rate: float | None = None
+    momentum: float | None = None
+    clip_norm: float | None = None
     num_points: int = 57  # of the grid that is measured, evenly spaced
     least_share: float = 0.045  # of the whole network's MACs, where the grid starts: 25M of ResNet-18's 555M
 
@@ -47,8 +51,10 @@ class Fiarse(OnePassMethod):
                 f'method.weight_decay = {self.weight_decay} with method.membership = "delta": decay changes every '
                 "weight, so all would count as trained; set the decay to 0 or the membership to mask."
             )
-        if not self.weight_decay >= 0:
-            raise InvalidInput(f"method.weight_decay = {self.weight_decay}: it must not be negative.")
+        try:
+            self.optimiser(LocalSgd())
+        except InvalidInput as error:
+            raise InvalidInput(f"method.{error}") from None
         if not 0 < self.least_share < 1 or self.num_points < 2:
             raise InvalidInput(
                 f"method.least_share = {self.least_share} and method.num_points = {self.num_points}: "
@@ -56,8 +62,10 @@ class Fiarse(OnePassMethod):
             )
 
     def optimiser(self, common: LocalSgd) -> LocalSgd:
-        """Return the common optimiser with FIARSE's own weight decay."""
-        return replace(common, weight_decay=self.weight_decay)
+        """Return the common optimiser with what FIARSE has of its own, its weight decay always."""
+        own = {"learning_rate": self.learning_rate, "momentum": self.momentum, "clip_norm": self.clip_norm}
+        given: dict[str, Any] = {name: value for name, value in own.items() if value is not None}
+        return replace(common, weight_decay=self.weight_decay, **given)
 
     def plan_round(
         self, state: State, flat: Tensor, cohort: Sequence[Client], round_index: int, generator: np.random.Generator

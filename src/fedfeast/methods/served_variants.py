@@ -9,16 +9,17 @@ from torch import Tensor
 from fedfeast.federation import Assignment, Client, Method, OperatingPoint, State
 from fedfeast.networks import ElasticNetwork
 from fedfeast.routing import LeadingSlices, SliceMap, envelope_of
-from fedfeast.units import name_by_macs
+from fedfeast.units import name_by_macs, number_repeated
 from fedfeast.variants import Variant, VariantCache
 
 
 def cached_points(variants: Iterable[Variant]) -> tuple[OperatingPoint, ...]:
-    """Return one operating point per variant, named by its MACs."""
+    """Return one operating point per variant, named by its price."""
     listed = tuple(variants)
+    names = number_repeated(name_by_macs(tuple(one.price for one in listed)))
     return tuple(
-        OperatingPoint(name, variant.macs, variant.parameters, variant.architecture)
-        for name, variant in zip(name_by_macs(tuple(one.macs for one in listed)), listed, strict=True)
+        OperatingPoint(name, variant.macs, variant.parameters, variant.architecture, variant.listed_price)
+        for name, variant in zip(names, listed, strict=True)
     )
 
 

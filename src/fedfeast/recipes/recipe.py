@@ -4,6 +4,7 @@ import json
 import logging
 import tomllib
 from collections.abc import Mapping, Sequence, Set
+from copy import deepcopy
 from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
@@ -38,6 +39,7 @@ from fedfeast.recipes.suitability import (
     MEMBERS,
     refuse_noiseless_counts,
     refuse_unsuited_clients,
+    refuse_unsuited_division,
     refuse_unsuited_network,
     suited_augmentation,
 )
@@ -102,6 +104,7 @@ class Recipe(Section):
         object.__setattr__(self, "augmentation", suited)
         refuse_unsuited_network(self.data, self.network, self.variants)
         refuse_unsuited_clients(self.data, self.population, self.evaluation)
+        refuse_unsuited_division(self.data, self.population, self.partition, self.evaluation)
         return self
 
     @model_validator(mode="after")
@@ -262,7 +265,8 @@ def _set(table: dict[str, Any], dotted: str, value: Any, tell: bool = True) -> N
         table = table.setdefault(section, {})
         if not isinstance(table, dict):
             raise InvalidInput(f"setting {dotted!r}: {section} is a value, not a section.")
-    table[key] = None if value == "none" else value  # TOML has no null; none unsets an optional field
+    # TOML has no null; none unsets an optional field. A later setting must not write into the caller's own section.
+    table[key] = None if value == "none" else deepcopy(value)
 
 
 def _forget_other_network(table: dict[str, Any], given: Mapping[str, Any]) -> None:

@@ -40,6 +40,15 @@ MAY_CHANGE_ON_A_FLEET = {
 }
 
 
+# Settings of a recipe that may name files, and under which name a run keeps its own copy of each.
+NAMED_FILES = {
+    "population.file": "population.file.csv",
+    "variants.cache": "variants.cache.csv",
+    "partition.file": "partition.file",
+    "data.split_file": "data.split_file",
+}
+
+
 class RunFolder:
     """Where a run's recipe, environment, clients, metrics, checkpoints and summary lie."""
 
@@ -284,14 +293,14 @@ class RunFolder:
 
     def _inputs(self) -> dict[str, Path]:
         """Return where the run keeps its own copies of files that a recipe names, by setting."""
-        return {key: self.path / "inputs" / f"{key}.csv" for key in ("population.file", "variants.cache")}
+        return {key: self.path / "inputs" / name for key, name in NAMED_FILES.items()}
 
     def _named_inputs(self, recipe: Recipe) -> Iterator[tuple[Path, Path]]:
         """Yield every existing file that the recipe names, and its place in the run folder."""
-        named = {"population.file": recipe.population.file, "variants.cache": recipe.variants.cache}
+        settings = recipe.settings()
         for key, copy in self._inputs().items():
-            if named[key] is not None and Path(str(named[key])).is_file():
-                yield Path(str(named[key])), copy
+            if key in settings and Path(str(settings[key])).is_file():
+                yield Path(str(settings[key])), copy
 
     def _copy_inputs(self, recipe: Recipe) -> None:
         """Copy the named files, so that a later change of them cannot change the run."""
