@@ -65,8 +65,8 @@ class Outline:
         """The participating clients by what they afford, least first."""
         recipe, method, population = self.recipe, self.method, self.population
         participants = np.array(self.participants)
-        served_macs = [point.macs for point in method.operating_points()]
-        affordable = np.searchsorted(served_macs, population.budgets_macs, "right")
+        prices = [point.price for point in method.operating_points()]
+        affordable = np.searchsorted(prices, population.budgets_macs, "right")
         flat = method.network.initial_weights(named_generator(recipe.seed, "weights"))
         groups = []
         for count in np.unique(affordable[participants]).tolist():
