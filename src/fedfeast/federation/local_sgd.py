@@ -8,7 +8,9 @@ class LocalSgd:
     """Plain SGD, a fresh one every round."""
 
     weight_decay: float = 5e-4  # on every routed position (docs/decisions/005)
-    clip_norm: float = 10.0  # of the step's summed gradient
+    clip_norm: float = 10.0  # of the step's summed gradient; infinite: nothing is clipped
+    momentum: float = 0.0  # heavy ball, neither Nesterov's nor damped
+    learning_rate: float = 0.1  # that the schedule starts from
 
     def farthest(self, learning_rate: float, num_steps: int, start_norm: float) -> float:
         """Return how far so many steps can lead from weights of a norm: each is clipped, and decay only shrinks."""
