@@ -167,7 +167,7 @@ def conclude_study(plan: StudyPlan) -> StudyResult:
 def is_finished(path: Path, recipe: Recipe) -> bool:
     """Return whether a folder holds this recipe's finished run; another recipe's is refused."""
     folder = RunFolder(path)
-    return folder.holds(folder.as_it_began(recipe)) and folder.summarised_rounds() == recipe.training.rounds
+    return folder.holds(recipe) and folder.summarised_rounds() == recipe.training.rounds
 
 
 def folder_name(recipe: Recipe) -> str:
