@@ -377,7 +377,7 @@ def test_dividing_after_the_last_rectifier_enlarges_features(width: float) -> No
 
 
 def test_initialisations_differ() -> None:
-    torchs, hes = (replace(SMALL, initialisation=one) for one in ("torch", "he-normal"))  # type: ignore[arg-type]
+    torchs, hes = (replace(SMALL, initialisation=one) for one in ("torch", "he-normal"))
     drawn = [network.initial_weights(named_generator(0, "weights")) for network in (torchs, hes)]
     assert not torch.equal(*drawn)
     assert torchs.layout.shapes == hes.layout.shapes
