@@ -159,8 +159,8 @@ def test_slicing_methods_on_the_largest_cached_variant(name: str, macs: list[int
         ("heterofl", {"nominal_macs": 0.0}, "method.nominal_macs = 0.0: give MACs above 0"),
         ("fiarse", {"nominal_macs": 5e8}, 'method.nominal_macs = 500000000.0 with method.threshold = "macs"'),
         ("fiarse", {"threshold": "parameters", "nominal_macs": -1.0}, "method.nominal_macs = -1.0"),
-        ("fiarse", {"learning_rate": 0.0}, "method.learning_rate = 0.0: give a number above 0"),
-        ("fiarse", {"clip_norm": -1.0}, "method.clip_norm = -1.0: give a number above 0"),
+        ("fiarse", {"learning_rate": 0.0}, "method.learning_rate = 0.0: give a positive number"),
+        ("fiarse", {"clip_norm": -1.0}, "method.clip_norm = -1.0: give a positive number"),
         ("fiarse", {"momentum": 1.0}, "method.momentum = 1.0: give a number from 0 to below 1"),
     ],
 )

@@ -62,15 +62,15 @@ class Fiarse(OnePassMethod):
     membership: Literal["mask", "delta"] = "mask"  # who has a say: whoever was sent a weight, or whoever changed it
     weighting: Weighting = "samples"
     weight_decay: float = 0.0
+    # Of the clients' optimiser, where FIARSE has one of its own; None: as all methods. The authors' is .05, 0 and inf.
+    learning_rate: float | None = None
+    momentum: float | None = None
+    clip_norm: float | None = None
     num_points: int = 57  # of the grid that is measured, evenly spaced
     least_share: float = 0.045  # of the whole network's MACs, where the grid starts: 25M of ResNet-18's 555M
     # What of a budget decides: its MACs, or its share of the nominal MACs, taken as a share of the parameters.
     threshold: Literal["macs", "parameters"] = "macs"
     nominal_macs: float | None = None  # of the whole network, for shares of the parameters; without it its own
-    # Of its own optimiser, where they are not those that all methods share; a clip norm of infinity clips nothing.
-    learning_rate: float | None = None
-    momentum: float | None = None
-    clip_norm: float | None = None
     initialisation: Initialisation = "torch"
 
     @classmethod
@@ -85,29 +85,25 @@ class Fiarse(OnePassMethod):
                 f'method.weight_decay = {self.weight_decay} with method.membership = "delta": decay changes every '
                 "weight, so all would count as trained; set the decay to 0 or the membership to mask."
             )
-        if self.nominal_macs is not None and (self.threshold == "macs" or not self.nominal_macs > 0):
-            raise InvalidInput(
-                f'method.nominal_macs = {self.nominal_macs} with method.threshold = "{self.threshold}": '
-                'give MACs above 0 beside the threshold "parameters", or leave them out.'
-            )
-        for name in ("learning_rate", "clip_norm"):
-            own = getattr(self, name)
-            if own is not None and not own > 0:
-                raise InvalidInput(f"method.{name} = {own}: give a number above 0, or leave it out for the common one.")
-        if self.momentum is not None and not 0 <= self.momentum < 1:
-            raise InvalidInput(f"method.momentum = {self.momentum}: give a number from 0 to below 1.")
-        if not self.weight_decay >= 0:
-            raise InvalidInput(f"method.weight_decay = {self.weight_decay}: it must not be negative.")
+        try:
+            self.optimiser(LocalSgd())
+        except InvalidInput as error:
+            raise InvalidInput(f"method.{error}") from None
         if not 0 < self.least_share < 1 or self.num_points < 2:
             raise InvalidInput(
                 f"method.least_share = {self.least_share} and method.num_points = {self.num_points}: "
                 "give a share above 0 and below 1, and at least 2 points."
             )
+        if self.nominal_macs is not None and (self.threshold == "macs" or not self.nominal_macs > 0):
+            raise InvalidInput(
+                f'method.nominal_macs = {self.nominal_macs} with method.threshold = "{self.threshold}": '
+                'give MACs above 0 beside the threshold "parameters", or leave them out.'
+            )
 
     def optimiser(self, common: LocalSgd) -> LocalSgd:
-        """Return the common optimiser with FIARSE's own weight decay, and what else of it is its own."""
+        """Return the common optimiser with what FIARSE has of its own, its weight decay always."""
         own = {"learning_rate": self.learning_rate, "momentum": self.momentum, "clip_norm": self.clip_norm}
-        given = {name: value for name, value in own.items() if value is not None}
+        given: dict[str, Any] = {name: value for name, value in own.items() if value is not None}
         return replace(common, weight_decay=self.weight_decay, **given)
 
     @property
