@@ -34,6 +34,7 @@ class Fiarse(OnePassMethod):
         "authors": {
             "threshold": "parameters",
             "nominal_macs": 555e6,
+            "least_share": 0.0449,  # 24.92M, below the least budget of their draw
             "layerwise": False,
             "gradient": "released",
             "membership": "delta",
