@@ -225,7 +225,7 @@ def merge_by_loop(previous: list[float], sent: list[list[bool]], returned: list[
 
 @pytest.mark.parametrize("membership", ["mask", "delta"])
 def test_who_has_a_say(membership: Any) -> None:
-    method, flat = Fiarse(SMALL, membership=membership), first_weights().double()
+    method, flat = Fiarse(SMALL, membership=membership, weighting="count"), first_weights().double()
     planned = plan(method, flat, [share * WHOLE_MACS for share in (0.1, 0.4, 0.7)])
     generator = named_generator(0, "answers")
     answers, sent, returned = Accumulator(SMALL.layout.size), [], []
@@ -244,8 +244,8 @@ def test_who_has_a_say(membership: Any) -> None:
     assert merged.tolist() != pytest.approx(other, rel=1e-9, abs=1e-12)
 
 
-def test_answers_may_weigh_examples() -> None:
-    planned = plan(Fiarse(SMALL, weighting="samples"), first_weights(), [WHOLE_MACS] * 3)
+def test_answers_weigh_examples_unless_asked_otherwise() -> None:
+    planned = plan(Fiarse(SMALL), first_weights(), [WHOLE_MACS] * 3)
     assert [one.weight for one in planned] == [10.0, 11.0, 12.0]
 
 

@@ -33,6 +33,7 @@ METHOD = {
     "keeps_budgets": True,
     "parameters": 1234,
     "options": {"width": [0.5, 1]},
+    "presets": {},
     "operating_points": [POINT, {**POINT, "name": "50M"}],
 }
 
@@ -103,6 +104,8 @@ def test_a_method_is_shown_with_what_it_serves() -> None:
     for part in ("mine", "Does [something].", "Somebody, 2026", "25M, 50M MACs, of 1,234", "width = [0.5, 1]"):
         assert part in text
     assert "budgets" not in text
+    assert "preset" not in text
+    assert "presets (method.preset): authors" in printed(describe_methods([{**METHOD, "presets": {"authors": {}}}], ""))
     assert "does not keep budgets" in printed(describe_methods([{**METHOD, "keeps_budgets": False}], "digits"))
 
 

@@ -88,7 +88,9 @@ def test_every_method_is_described_with_its_operating_points() -> None:
         assert one["operating_points"]
     assert len(listed["feast"]["operating_points"]) == 56
     assert [point["macs"] for point in listed["heterofl"]["operating_points"]][-1] == 555_468_800
-    assert listed["scalefl"]["options"]["levels"] == [[1, 0.4], [2, 0.5], [3, 0.6], [4, 1.0]]
+    assert listed["scalefl"]["options"]["levels"] is None
+    assert listed["scalefl"]["presets"]["authors"]["levels"][0] == (3, 0.4)
+    assert set(listed["heterofl"]["presets"]) == {"authors", "released"}
 
 
 def test_operating_points_are_those_of_the_recipe() -> None:

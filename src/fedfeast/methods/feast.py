@@ -17,7 +17,8 @@ from fedfeast.federation import (
     Pass,
     supervised_loss,
 )
-from fedfeast.methods.served_variants import EnvelopeRouting
+from fedfeast.methods.served_variants import EnvelopeRouting, variants_on
+from fedfeast.methods.tiers import Backbone
 from fedfeast.networks import ElasticNetwork
 from fedfeast.variants import VariantCache
 
@@ -33,11 +34,14 @@ class Feast(EnvelopeRouting):
     cache: VariantCache
     rule: TrainingRule = "full"  # the rows of the paper's component table
     distillation_share: float = 0.5  # rho_kd
+    backbone: Backbone = "elastic"
+    widths: tuple[float, ...] | None = None  # of the ResNet's channels, where that is the backbone
 
     @classmethod
     def build(cls, parts: Parts, **options: Any) -> Self:
-        """Return FEAST on the elastic network."""
-        return cls(parts.elastic, parts.cache, **options)
+        """Return FEAST on the elastic network, or its training rule on the ResNet."""
+        backbone, widths = options.get("backbone", cls.backbone), options.get("widths")
+        return cls(*variants_on(parts, "feast", backbone, widths), **options)
 
     def __post_init__(self) -> None:
         if not 0 <= self.distillation_share <= 1:

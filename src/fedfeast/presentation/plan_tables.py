@@ -216,6 +216,7 @@ def describe_methods(methods: Sequence[Mapping[str, Any]], recipe: str) -> list[
             f"[dim]{escape(method['paper'])}[/]",
             f"{_served(method['operating_points'])}, of {method['parameters']:,} parameters{budgets}",
             f"[dim]options: {escape(options)}[/]",
+            *([f"[dim]presets (method.preset): {', '.join(method['presets'])}[/]"] if method["presets"] else []),
         ):
             parts.append(Padding(Text.from_markup(line), (0, 0, 0, 2)))
     return parts
