@@ -297,4 +297,4 @@ def _wake_autograd(device: torch.device) -> None:
     """Let autograd's thread for a device begin with a kernel: cuBLAS, if it came first, would warn of no context."""
     if device.type == "cuda":
         leaf = torch.ones(1, device=device, requires_grad=True)
-        leaf.exp().backward()
+        torch.autograd.grad(leaf.exp(), leaf)
