@@ -11,7 +11,7 @@ from fedfeast.engines.eager import ClientSlot, train_client
 from fedfeast.engines.graphs import GraphEngine, Precision
 from fedfeast.engines.graphs.blueprint import CHUNK
 from fedfeast.engines.graphs.context import GraphContext
-from fedfeast.engines.graphs.slots import Carried, Slot
+from fedfeast.engines.graphs.slots import Carried, Lane, Slot
 from fedfeast.federation import Assignment, LocalSgd, RoundOrder
 from fedfeast.randomness import named_generator
 from fedfeast.recipes import load_recipe
@@ -243,13 +243,16 @@ def stranger() -> Assignment:
     return next(one for one in planned if one.architectures[0] not in built.method.trained_architectures())
 
 
-def test_a_network_that_hardly_comes_again_is_not_captured_and_trains_the_same() -> None:
+def test_a_network_of_one_client_is_captured_at_its_second_step_and_trains_the_same() -> None:
     slot, shared, record = make_slot("superfednas")
     one = stranger()
     uncaptured = one.slice_map.gather(train(slot, shared, record, one, "superfednas"))
-    assert shared.num_graphs == 1, "the loss alone"
-    lane = slot.lanes[0]
-    assert lane.network(one.architectures[0]) is lane.network(one.architectures[0]), "ready for the client's next step"
+    assert shared.num_graphs == 1, "graphs for one client are not counted"
+    (lane,), (architecture,) = slot.lanes, one.architectures
+    assert lane.network(architecture).is_captured
+    assert lane.network(architecture) is lane.network(architecture), "ready for the client's next step"
+    fresh = Lane(shared, slot.weights, slot._batch, {}, 0)
+    assert [fresh.network(architecture).is_captured for _ in range(3)] == [False, True, True]
 
     other_slot, other, other_record = make_slot("superfednas")
     other.architectures = (*other.architectures, *one.architectures)
@@ -261,7 +264,7 @@ def test_a_network_that_hardly_comes_again_is_not_captured_and_trains_the_same()
     assert float((uncaptured - expected).norm() / change) < 1e-9
 
 
-def test_networks_that_were_not_captured_take_turns_on_a_lane() -> None:
+def test_networks_of_one_client_take_turns_on_a_lane() -> None:
     slot, shared, record = make_slot("superfednas")
     first = stranger()
     known = replace(first, architectures=(shared.method.network.space.smallest,))  # type: ignore[attr-defined]

@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfeast.engines.graphs.gradient_plan import GradientPlan, plan_whole_gradients
@@ -138,11 +140,15 @@ def parts_at_once(parts: int) -> int:
 
 
 def _table(layout: Layout, plan: GradientPlan) -> Tensor:
-    rows = []
+    columns: list[list[NDArray[np.int32]]] = [[] for _ in range(5)]
     # Those with many parts first: they take the longest.
     for name, place in sorted(plan.places.items(), key=lambda item: -item[1].parts):
         size = PARTS_TO_SIZE[parts_at_once(place.parts)]
-        for offset in range(0, place.size, size):
-            count = min(size, place.size - offset)
-            rows.append((layout.offsets[name] + offset, count, place.start + offset, place.parts, place.size))
-    return torch.tensor(rows, dtype=torch.int32)
+        offsets = np.arange(0, place.size, size, dtype=np.int32)
+        of_programs = (
+            layout.offsets[name] + offsets, np.minimum(size, place.size - offsets), place.start + offsets,
+            np.full_like(offsets, place.parts), np.full_like(offsets, place.size),
+        )  # fmt: skip
+        for column, values in zip(columns, of_programs, strict=True):
+            column.append(values)
+    return torch.from_numpy(np.stack([np.concatenate(column) for column in columns], axis=1).astype(np.int32))

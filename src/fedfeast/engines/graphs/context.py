@@ -169,8 +169,10 @@ class GraphContext:
         """Return where the partial gradients of an architecture lie."""
         if architecture not in self._plans:
             network = self.method.network
+            # Kernels in CUDA C++ are compiled for a shape: too long for one that comes once.
+            in_cuda = self.in_cuda and architecture in self.architectures
             self._plans[architecture] = (
-                plan_gradients(network, architecture, self.input_shape, self.in_cuda)
+                plan_gradients(network, architecture, self.input_shape, in_cuda)
                 if self.fused_layers
                 else plan_whole_gradients(network, architecture)
             )

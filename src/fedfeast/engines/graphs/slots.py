@@ -71,6 +71,7 @@ class Lane:
         self.stream = new_stream(device, priority)
         # Apart: a loss runs between a network's forward and backward pass, which share what lies in their pool.
         self._network_pool, self._loss_pool = new_pool(device), new_pool(device)
+        self._holder: Load | None = None  # keeps the pool while no network is captured in it
         self._networks: dict[Blueprint, ReadyNetwork] = {}
         self._exchanges: dict[Shapes, Exchange] = {}
         current_stream(device).finish()
@@ -78,13 +79,20 @@ class Lane:
         self._short = ShortBatches(context, batch, constants, self.memory, self.stream, weights)
 
     def network(self, architecture: Hashable) -> ReadyNetwork:
-        """Return an architecture's passes, captured if training will come back to it."""
-        blueprint = self._context.blueprint(architecture)  # another one if the context had forgotten it
-        if blueprint not in self._networks:
-            # What was not captured makes room: it will hardly come again.
-            self._networks = {known: one for known, one in self._networks.items() if one.is_captured}
-            self._networks[blueprint] = self._make_ready(blueprint)
-        return self._networks[blueprint]
+        """Return an architecture's passes, captured if training will come back to it or just did."""
+        context = self._context
+        blueprint = context.blueprint(architecture)  # another one if the context had forgotten it
+        ready = self._networks.get(blueprint)
+        if ready is None:
+            # Those that training does not come back to make room: the next client has others.
+            known = context.architectures
+            self._networks = {one: kept for one, kept in self._networks.items() if one.architecture in known}
+            ready = self._make_ready(blueprint)
+        elif not ready.is_captured and not context.is_own:
+            # A client's second step: the others will be replayed.
+            ready = self._captured_for_now(ready.program, blueprint)
+        self._networks[blueprint] = ready
+        return ready
 
     def _make_ready(self, blueprint: Blueprint) -> ReadyNetwork:
         started, context, architecture = time.perf_counter(), self._context, blueprint.architecture
@@ -103,6 +111,16 @@ class Lane:
         context.num_graphs += 2
         context.setup_seconds += time.perf_counter() - started
         return network
+
+    def _captured_for_now(self, program: NetworkProgram, blueprint: Blueprint) -> ReadyNetwork:
+        """Capture an architecture that one client uses; the kernels that it takes ran once before."""
+        pool, architecture = self._network_pool, blueprint.architecture
+        if self._holder is None:
+            # Torch lets go of a pool without a graph, and the next client's would begin another beside it.
+            self._holder = self.stream.capture(self.memory.touch, pool)
+        exchange = self._exchange(self._context.output_shapes[architecture])
+        with capturing(f"the network {architecture}"):
+            return ReadyNetwork.captured(program, self._load(blueprint), exchange, self.stream, pool)
 
     def loss(self, role: str, architecture: Hashable, carried: Tensor | None) -> LossProgram:
         """Return a role's captured loss."""
@@ -164,6 +182,8 @@ class Lane:
         What kernels and libraries do at their first call cannot be captured.
         """
         known = self._context.output_shapes
+        if architecture not in known and known and self._context.fused_layers:
+            known[architecture] = next(iter(known.values()))  # the elastic network has one head
         if architecture not in known:
             with self.stream.entered():
                 load()

@@ -1,6 +1,7 @@
 """Compiling ahead: every kernel that the passes of some architectures will need, several at a time."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor
@@ -16,8 +17,11 @@ def compile_ahead(context: GraphContext) -> None:
     """Compile the kernels of all architectures served, on all cores that this process may use."""
     device, threads = torch.device("cuda", torch.cuda.current_device()), len(os.sched_getaffinity(0))
     launches, programs = plan_launches(context)
-    load_programs(programs, device, threads)
-    compile_launches(launches, device, threads)
+    with ThreadPoolExecutor(1) as beside:
+        # NVRTC needs no Python meanwhile, of which Triton needs much.
+        loading = beside.submit(load_programs, programs, device, threads)
+        compile_launches(launches, device, threads)
+        loading.result()
 
 
 def plan_launches(context: GraphContext) -> tuple[Launches, Programs]:
