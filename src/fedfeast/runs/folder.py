@@ -387,7 +387,7 @@ def _options_not_yet_known(path: Path) -> dict[str, Any]:
     try:
         table = tomllib.loads(path.read_text())["method"]
         method = METHODS[table["name"]]  # nobody's own has former defaults
-    except (KeyError, TypeError, ValueError):
+    except (OSError, KeyError, TypeError, ValueError):
         return {}  # reading it as a recipe says what is wrong
     # An option that is None is not written down: its absence says nothing of the version.
     written = {field.name for field in fields(method) if field.default is not None}  # type: ignore[arg-type]
