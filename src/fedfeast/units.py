@@ -1,6 +1,7 @@
 """Units, and how they are written for people."""
 
 from collections import Counter
+from collections.abc import Iterable
 from functools import lru_cache
 
 GIB = 2**30  # bytes
@@ -16,9 +17,18 @@ def format_macs(macs: float, digits: int = 4) -> str:
 
 @lru_cache(maxsize=64)  # a plan asks again for every client
 def name_by_macs(macs: tuple[int, ...]) -> tuple[str, ...]:
-    """Return a name for each of some different costs: as people write them, with more digits where two look alike."""
+    """Return a name for each of some costs: as people write them, with more digits where two look alike."""
     digits = next(
         digits for digits in range(4, 20) if len({format_macs(one, digits) for one in macs}) == len(set(macs))
     )
     alike = Counter(map(format_macs, set(macs)))
     return tuple(format_macs(one, 4 if alike[format_macs(one)] == 1 else digits) for one in macs)
+
+
+def number_repeated(names: Iterable[str]) -> list[str]:
+    """Return the names, those that came before with a number: a name, its second as name-2."""
+    numbered, seen = list[str](), Counter[str]()
+    for name in names:
+        seen[name] += 1
+        numbered.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
+    return numbered

@@ -133,3 +133,31 @@ def test_plans_one_after_another_are_one_plan(augmentation: Augmentation) -> Non
     assert np.array_equal(rejoined.crop_shifts, plan.crop_shifts)
     assert np.array_equal(rejoined.flips, plan.flips)
     assert torch.equal(apply_augmentation(images, rejoined), apply_augmentation(images, plan))
+
+
+def test_a_crop_filled_by_reflection_on_a_case_checked_by_hand() -> None:
+    image = torch.tensor([[1, 2, 3], [4, 5, 6], [7, 8, 9]], dtype=torch.uint8).view(1, 1, 3, 3)
+    for shift, flip, wanted in (
+        ((1, 1), False, [[5, 6, 5], [8, 9, 8], [5, 6, 5]]),
+        ((1, 1), True, [[5, 6, 5], [8, 9, 8], [5, 6, 5]]),
+        ((-2, 0), False, [[7, 8, 9], [4, 5, 6], [1, 2, 3]]),
+        ((0, 2), True, [[1, 2, 3], [4, 5, 6], [7, 8, 9]]),
+    ):
+        plan = AugmentationPlan(np.array([shift]), np.array([flip]), None, reflects=True)
+        assert apply_augmentation(image, plan).view(3, 3).tolist() == wanted
+
+
+def test_reflection_is_torchs_padding_and_changes_nothing_else_that_is_drawn() -> None:
+    images = random_images(40)
+    filled = Augmentation(4, True, crop_fill="reflect")
+    plan, black = (draw_augmentation(one, 40, np.random.default_rng(9)) for one in (filled, Augmentation(4, True)))
+    np.testing.assert_array_equal(plan.crop_shifts, black.crop_shifts)
+    np.testing.assert_array_equal(plan.flips, black.flips)
+    padded = torch.nn.functional.pad(images.float(), (4, 4, 4, 4), mode="reflect").byte()
+    height, width = images.shape[-2:]
+    result = apply_augmentation(
+        images, AugmentationPlan.concatenate([plan.select(slice(0, 9)), plan.select(slice(9, 40))])
+    )
+    for index, (row, column) in enumerate(plan.crop_shifts + 4):
+        cropped = padded[index, :, row : row + height, column : column + width]
+        assert torch.equal(result[index], cropped.flip(-1) if plan.flips[index] else cropped)

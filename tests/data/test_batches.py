@@ -1,3 +1,6 @@
+from collections import Counter
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +15,7 @@ from fedfeast.data import (
     draw_local_plan,
     make_batches,
 )
-from fedfeast.data.batches import BLOCK_EXAMPLES, blocks_of_steps, make_stack
+from fedfeast.data.batches import BLOCK_EXAMPLES, LastBatch, blocks_of_steps, make_stack
 from fedfeast.randomness import named_generator
 
 PLAIN = Preparation(4, 1, Augmentation(), None, Normalisation((0.0,), (1.0,)))
@@ -39,6 +42,49 @@ def test_an_epoch_is_full_batches_topped_up_from_fresh_permutations(count: int) 
     seen = np.bincount(plan.order.reshape(-1), minlength=count)
     assert seen.min() >= 1
     assert seen.max() - seen.min() <= 1, "no example twice before each was seen as often"
+
+
+@pytest.mark.parametrize(
+    ("examples", "last_batch", "least_distinct", "steps"),
+    [
+        (1, "short", 1, 2), (9, "short", 1, 6), (9, "short", 2, 4), (8, "short", 4, 4), (3, "short", 4, 0),
+        (1, "topped-up", 2, 0), (3, "topped-up", 4, 0), (4, "topped-up", 4, 2), (9, "topped-up", 4, 6),
+    ],
+)  # fmt: skip
+def test_batches_of_too_few_examples_are_left_out(
+    examples: int, last_batch: LastBatch, least_distinct: int, steps: int
+) -> None:
+    preparation = replace(PLAIN, local_epochs=2, last_batch=last_batch, least_distinct=least_distinct)
+    assert preparation.count_steps(examples) == steps
+    plan = draw_local_plan(examples, (8, 8), preparation, 0, named_generator(0))
+    assert plan.num_steps == len(plan.rows) == steps
+    if last_batch == "short" or examples <= 4:  # a larger shard may meet an example twice in its topped-up batch
+        for order, rows in zip(plan.order, plan.rows, strict=True):
+            assert len(set(order[:rows].tolist())) >= least_distinct
+
+
+@pytest.mark.parametrize("count", [1, 3, 5, 8, 11])
+def test_short_batches_are_one_permutation(count: int) -> None:
+    preparation, held = replace(RICH, batch_size=4, last_batch="short"), examples(count)
+    plan = draw_local_plan(count, (8, 8), preparation, 0, named_generator(0, count))
+    batches = list(make_batches(held, plan, preparation, torch.float64))
+    for epoch in (batches[: len(batches) // 2], batches[len(batches) // 2 :]):
+        assert [len(batch.inputs) for batch in epoch] == [4] * (count // 4) + [count % 4] * (count % 4 > 0)
+        for labels in ("labels_a", "labels_b"):  # partners are of the same batch too
+            assert sorted(torch.cat([getattr(batch, labels) for batch in epoch]).tolist()) == list(range(count))
+        for batch in epoch:
+            assert len(batch.inputs) == len(batch.labels_a) == len(batch.labels_b)
+            assert set(batch.labels_b.tolist()) == set(batch.labels_a.tolist())
+
+
+def test_partners_among_fewer_rows_have_the_same_chance() -> None:
+    preparation = replace(RICH, batch_size=8, local_epochs=1, last_batch="short")
+    seen = Counter(
+        tuple(draw_local_plan(3, (8, 8), preparation, 0, named_generator(0, one)).mixing.partners[0, :3].tolist())
+        for one in range(600)
+    )
+    assert len(seen) == 6
+    assert min(seen.values()) > 60
 
 
 def test_plain_batches_are_the_examples_themselves() -> None:

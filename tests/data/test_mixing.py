@@ -129,3 +129,15 @@ def test_a_gpu_gives_the_same_mix_without_waiting_for_it() -> None:
         torch.cuda.set_sync_debug_mode("default")
     assert torch.equal(mixed.cpu(), apply_mixing(images, plan))
     assert torch.equal(partner_labels.cpu(), mixed_labels(labels, plan)[1])
+
+
+def test_a_fair_coin_is_thrown_for_each_batch_and_decides_the_beta() -> None:
+    mixing = Mixing(0.01, 1_000.0, "coin")
+    plan = draw_mixing(mixing, 4_000, 2, (32, 32), np.random.default_rng(7), first_turn=1)
+    assert abs(plan.is_cutmix.mean() - 0.5) < 0.03
+    assert abs(np.mean(plan.is_cutmix[1:] == plan.is_cutmix[:-1]) - 0.5) < 0.03  # no turns
+    mixup, cutmix = plan.lambdas[~plan.is_cutmix], plan.lambdas[plan.is_cutmix]
+    assert np.mean(np.minimum(mixup, 1 - mixup) < 0.01) > 0.9
+    assert cutmix.min() > 0.48
+    again = draw_mixing(mixing, 4_000, 2, (32, 32), np.random.default_rng(7), first_turn=2)
+    np.testing.assert_array_equal(again.is_cutmix, plan.is_cutmix)  # whatever the round

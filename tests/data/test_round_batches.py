@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ BATCH = 4
 COUNTS = (5, 1, 12, 9)
 CLIENTS = (2, 0, 3)
 RICH = Preparation(BATCH, 2, Augmentation(1, True, (2, 6)), Mixing(), Normalisation((0.5, 0.4, 0.3), (0.25, 0.2, 0.3)))
+OTHER = replace(RICH, augmentation=Augmentation(2, True, (2, 6), "reflect"), mixing=Mixing(0.4, 1.0, "coin"))
 PLAIN = Preparation(BATCH, 1, Augmentation(), None, RICH.normalisation)
 
 
@@ -69,7 +71,7 @@ def assert_equal(batches: Sequence[Batch], expected: Sequence[Batch]) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("preparation", [RICH, PLAIN], ids=["rich", "plain"])
+@pytest.mark.parametrize("preparation", [RICH, OTHER, PLAIN], ids=["rich", "other", "plain"])
 def test_a_rounds_rows_equal_the_batches_of_each_client(preparation: Preparation, dtype: torch.dtype) -> None:
     assert_equal(at_once(preparation, dtype), one_by_one(preparation, dtype))
 

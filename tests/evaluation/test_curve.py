@@ -31,6 +31,27 @@ def test_each_client_gets_the_largest_it_affords() -> None:
     assert served.macs == 20
 
 
+def test_each_client_may_get_the_best_it_affords() -> None:
+    measured = curve(0.5, 0.7, 0.6)
+    assert measured.client_values(BUDGETS, "best").tolist() == [0.0, 0.5, 0.5, 0.7, 0.7]
+    scores = measured.population_scores(BUDGETS)
+    assert scores == pytest.approx({"population_score": 2.3 / 5, "population_score_best": 2.4 / 5})
+    assert bits(2.0, 2.5).client_values(BUDGETS, "best").tolist() == [6.0, 2.0, 2.0, 2.0, 2.0], "less is better"
+    assert Curve(()).population_score(BUDGETS, "best") == 0.0
+
+
+def test_a_listed_price_decides_who_is_served() -> None:
+    points = (CurvePoint("a", 30, 1, 0.5, listed_price=10), CurvePoint("b", 25, 1, 0.7, listed_price=20))
+    measured = Curve(points)
+    assert measured.is_priced
+    assert measured.client_values(BUDGETS).tolist() == [0.0, 0.5, 0.5, 0.7, 0.7]
+    assert measured.served_share(BUDGETS) == 0.8
+    rows = measured.rows()
+    assert [(row["macs"], row["price"]) for row in rows] == [(30, 10), (25, 20)]
+    assert [point.price for point in Curve.read(rows, measured.facts()).points] == [10, 20]
+    assert "price" not in curve(0.5).rows()[0], "files of caches without prices stay as they were"
+
+
 def test_client_wins() -> None:
     wins = count_client_wins(curve(0.5, 0.7, 0.6), curve(0.5, 0.6, 0.9), BUDGETS)
     assert (wins.wins, wins.ties, wins.losses) == (1, 3, 1)

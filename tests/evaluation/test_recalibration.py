@@ -4,12 +4,13 @@ import torch
 from tiny import NETWORK, SPACE, deployed, examples
 from torch import Tensor
 
-from fedfeast.data import Examples, Normalisation
-from fedfeast.evaluation import StatisticsSums, recalibrate
+from fedfeast.data import Augmentation, Examples, Normalisation
+from fedfeast.evaluation import StatisticsSums, augmented, recalibrate
 from fedfeast.evaluation.recalibration import CALIBRATION_BATCH, in_batches
 from fedfeast.federation import Deployed
 from fedfeast.networks import Layout
 from fedfeast.networks.layers import Layers, Weights
+from fedfeast.randomness import named_generator
 
 NORMALISATION = Normalisation((0.4,), (0.3,))
 
@@ -89,3 +90,34 @@ def test_who_has_a_single_example_says_nothing() -> None:
     assert (one.examples, dict(one.by_layer)) == (0, {})
     assert one.plus(many) is many
     assert many.plus(one) is many
+
+
+def test_batches_of_a_size_weigh_by_their_examples() -> None:
+    """Means of batch means and of biased variances, each weighed by its batch's examples, as OFA has them."""
+    network, held = deployed(), examples(150)
+    mean, variance = recalibrate(network, held, NORMALISATION, batch_size=64)["stem.norm"]
+    pixels = (held.inputs.double() / 255 - 0.4) / 0.3
+    stem = torch.nn.functional.conv2d(pixels, network.layout.views(network.flat)["stem.conv"].double(), padding=1)
+    parts = torch.split(stem, [64, 64, 22])
+    weights = [len(part) / 150 for part in parts]
+    means = sum(weight * part.mean((0, 2, 3)) for weight, part in zip(weights, parts, strict=True))
+    biased = sum(weight * part.var((0, 2, 3), correction=0) for weight, part in zip(weights, parts, strict=True))
+    torch.testing.assert_close(mean.double(), means, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(variance.double(), biased, rtol=1e-4, atol=1e-6)
+
+
+def test_a_single_example_left_over_joins_the_batch_before() -> None:
+    joined = recalibrate(deployed(), examples(65), NORMALISATION, batch_size=64)
+    whole = recalibrate(deployed(), examples(65), NORMALISATION, batch_size=65)
+    for name in joined:
+        assert torch.equal(joined[name][1], whole[name][1])
+
+
+def test_calibration_images_may_be_augmented_once_for_all() -> None:
+    held, rule = examples(40), Augmentation(crop_padding=2, flip=True, randaugment=(2, 6))
+    one, two, other = (augmented(held, rule, named_generator(seed, "calibration")) for seed in (0, 0, 1))
+    assert torch.equal(one.inputs, two.inputs)
+    assert not torch.equal(one.inputs, other.inputs)
+    assert one.inputs.dtype == torch.uint8
+    assert torch.equal(one.labels, held.labels)
+    assert not torch.equal(one.inputs, held.inputs)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fedfeast.data import Batch
+from fedfeast.errors import InvalidInput
 from fedfeast.federation import Deployed, LocalSgd, Parts, mixed_cross_entropy, sample_cohort, soft_cross_entropy
 from fedfeast.methods import METHODS, ScaleFL
 from fedfeast.methods.federated_nas import FederatedNas
@@ -48,7 +49,7 @@ def test_every_method_is_built_from_them_on_the_network_of_its_kind(name: str) -
         assert method.network == given.elastic
     else:
         assert isinstance(method.network, ResNet)
-        assert replace(method.network, activation="after", early_exits=False) == given.resnet
+        assert replace(method.network, activation="after", early_exits=False, exit_blocks=()) == given.resnet
     if isinstance(method, FederatedNas | ScaleFL):
         assert method.rounds == 123
 
@@ -69,6 +70,37 @@ def test_only_eligible_clients_and_never_more_than_there_are() -> None:
 def test_the_defaults_are_those_of_a_recipe() -> None:
     training = TrainingSection()
     assert LocalSgd() == LocalSgd(training.weight_decay, training.clip_norm) == LocalSgd(5e-4, 10.0)
+    assert LocalSgd() == LocalSgd(
+        momentum=training.momentum, learning_rate=training.learning_rate, unreached=training.unreached
+    )
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
+def test_a_weight_without_gradients_shrinks_as_its_steps_say(momentum: float) -> None:
+    sgd = LocalSgd(0.3, momentum=momentum)
+    weight = torch.nn.Parameter(torch.tensor([2.0, -3.0], dtype=torch.float64))
+    optimiser = torch.optim.SGD([weight], lr=0.2, momentum=momentum, weight_decay=0.3)
+    for step in range(6):
+        torch.testing.assert_close(
+            weight.detach(), sgd.shrinkage(0.2, step) * torch.tensor([2.0, -3.0], dtype=torch.float64)
+        )
+        weight.grad = torch.zeros_like(weight)
+        optimiser.step()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"momentum": 1.0}, r"momentum = 1.0: give a number from 0 to below 1"),
+        ({"momentum": -0.1}, r"momentum = -0.1"),
+        ({"learning_rate": 0.0}, r"learning_rate = 0.0: give a positive number"),
+        ({"weight_decay": float("inf")}, r"weight_decay = inf"),
+        ({"clip_norm": float("nan")}, r"clip_norm = nan: give a positive number, inf for none"),
+    ],
+)
+def test_no_optimiser_can_be_like_that(options: dict[str, float], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        LocalSgd(**options)  # type: ignore[arg-type]
 
 
 def test_it_is_a_frozen_record() -> None:

@@ -47,6 +47,9 @@ RULES = {f"a {rule}": [f"aggregation.rule={rule}"] for rule in ("clipped-mean", 
 CASES = {method: [f"method.name={method}"] for method in METHODS} | RULES
 CASES["fiarse"].append("method.num_points=3")
 LABELS = ["method.label_masked_loss=true", "method.label_row_merging=true"]
+CASES["feast with momentum"] = [
+    *("training.momentum=0.9", "training.last_batch=short", "training.unreached=keep", "training.least_distinct=2"),
+]
 CASES["heterofl with labels"] = ["method.name=heterofl", *LABELS]
 
 

@@ -43,6 +43,12 @@ def test_a_fleet_run_is_saved_every_round_and_has_the_fleets_clients() -> None:
     assert recipe.training == load_recipe("digits").training
 
 
+@pytest.mark.parametrize("setting", ["partition.file", "data.split_file"])
+def test_files_of_who_holds_what_are_not_for_a_fleet(setting: str) -> None:
+    with pytest.raises(InvalidInput, match=f"{setting} = 'mine.csv' is for clients of one machine"):
+        fleet_recipe(load_recipe("digits", {setting: "mine.csv"}))
+
+
 def test_a_fleet_run_is_not_trained_without_its_fleet(grid: LocalGrid, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="no client has joined yet"):
         Run.create(fleet_recipe(load_recipe("digits")), tmp_path / "run").train()

@@ -96,6 +96,8 @@ def test_no_path_of_the_servers_recipe_is_opened_here(tmp_path: Path) -> None:
     named = (
         f'[variants]\ncache = "{tmp_path}/mine.csv"',
         f'[population]\nsource = "file"\nfile = "{tmp_path}/mine.csv"',
+        f'[partition]\nfile = "{tmp_path}/mine.csv"',
+        f'split_file = "{tmp_path}/mine.csv"',
     )
     for section in named:
         terms = read_terms(told(recipe=f'name = "a"\n[data]\nname = "digits"\n{section}\n'))

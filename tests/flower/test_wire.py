@@ -1,3 +1,5 @@
+import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -118,3 +120,19 @@ def test_the_default_wire_is_lossless() -> None:
     assert wire.wire_dtype("lossless", torch.float64) == torch.float64
     assert wire.wire_dtype("bfloat16", torch.float32) == torch.bfloat16
     assert isinstance(assign("heterofl")[0].architectures[0], Level)
+
+
+def test_a_level_travels_with_its_blocks_and_divisor() -> None:
+    assignment, _, method = assign("scalefl")
+    level = assignment.architectures[0]
+    assert isinstance(level, Level)
+    assert level.blocks
+    content, arrays = wire.pack_assignment(replace(assignment, architectures=(replace(level, divisor=0.5),)))
+    content = json.loads(json.dumps(content))
+    (read,) = wire.unpack_assignment(content, arrays, method.network.layout).architectures
+    assert read == replace(level, divisor=0.5)
+    for later in ("blocks", "divisor"):  # what an earlier version would not send
+        del content["architectures"][0][later]
+    content["architectures"][0]["exits"] = [len(level.channels)]
+    (read,) = wire.unpack_assignment(content, arrays, method.network.layout).architectures
+    assert read == Level(level.channels, (len(level.channels),))

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from fedfeast.machine import device_name, processor_and_cores, processor_name, usable_cores
-from fedfeast.units import format_macs, name_by_macs
+from fedfeast.units import format_macs, name_by_macs, number_repeated
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,10 @@ def test_costs_that_look_alike_get_names_that_differ() -> None:
     assert names == ("24.97M", "120.001M", "120.002M", "120.004M", "595.8M")
     assert name_by_macs((12, 12, 13)) == ("12", "12", "13")
     assert name_by_macs(()) == ()
+
+
+def test_names_that_come_again_are_numbered() -> None:
+    assert number_repeated(["a", "b", "a", "a"]) == ["a", "b", "a-2", "a-3"]
 
 
 def test_this_machine_is_described() -> None:

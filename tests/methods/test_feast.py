@@ -98,3 +98,26 @@ def test_the_losses_of_equation_9_on_hand_made_logits() -> None:
 def test_a_distillation_share_outside_0_to_1_is_refused(share: float) -> None:
     with pytest.raises(InvalidInput, match="distillation_share"):
         Feast(NETWORK, CACHE, distillation_share=share)
+
+
+def test_a_network_that_the_cache_has_twice_is_drawn_twice_as_often() -> None:
+    method = Feast(NETWORK, read_cache("cifar100-56-authors", NETWORK, "keep"))
+    twice = method.cache[35].architecture
+    rich = assign(method, 600e6)
+    assert method.expected_passes(rich)[twice] == pytest.approx(2 / 54)
+    assert sum(method.expected_passes(rich).values()) == pytest.approx(3)
+    # Where it is the client's largest network, the other row is none of those in between.
+    poorer = assign(method, 375e6)
+    assert poorer.architectures[-2:] == (twice, twice)
+    assert method.expected_passes(poorer)[twice] == 1
+    generator = named_generator(0, "draws")
+    drawn = {method.passes(poorer, step, generator)[2].architecture for step in range(400)}
+    assert twice not in drawn
+    assert len(drawn) == 34
+
+
+def test_points_of_equal_price_have_names_of_their_own() -> None:
+    points = Feast(NETWORK, read_cache("cifar100-56-authors", NETWORK, "keep")).operating_points()
+    assert len({point.name for point in points}) == 56
+    assert [points[row].name for row in (22, 35, 36, 55)] == ["228.8M", "369.6M", "369.6M-2", "595.7M"]
+    assert (points[55].macs, points[55].price) == (652_064_064, 595_735_872)

@@ -18,11 +18,12 @@ from fedfeast.recipes import load_recipe
 from fedfeast.variants import VariantCache
 
 RICH, POOR = 1500e6, 25e6
+UNCONSTRAINED = {"method.constrained": False, "method.weighting": "count"}
 
 
 @cache
 def paper(name: str, constrained: bool = True) -> FederatedNas:
-    settings = {"method.name": name, "method.constrained": constrained}
+    settings = {"method.name": name, "method.constrained": constrained, "method.weighting": "count"}
     method = outline(load_recipe("cifar100-paper", settings)).method
     assert isinstance(method, FederatedNas)
     return method
@@ -44,6 +45,10 @@ def network_of(assignment: Assignment) -> Architecture:
     (architecture,) = assignment.architectures
     assert isinstance(architecture, Architecture)
     return architecture
+
+
+def macs_of(method: FederatedNas, architecture: Any) -> int:
+    return method.network.macs(architecture)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +74,42 @@ def test_the_others_share_the_rest_evenly_whatever_they_hold(name: str) -> None:
     weights = [assignment.weight for assignment in planned]
     assert weights == pytest.approx([0.5] + [0.5 / 9] * 9)
     assert sum(weights) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("name", ["superfednas", "deepfednas"])
+def test_shares_are_multiplied_by_what_clients_hold_unless_asked_otherwise(name: str) -> None:
+    method = replace(paper(name, constrained=False), weighting="samples")
+    assert outline(load_recipe("cifar100-paper", {"method.name": name})).method.weighting == "samples"  # type: ignore[attr-defined]
+    planned, _ = plan(method, clients(*[RICH] * 10), 1600)
+    assert [one.weight for one in planned] == pytest.approx([0.5 * 10] + [0.5 / 9 * held for held in range(11, 20)])
+
+
+@pytest.mark.parametrize(("round_index", "weight"), [(0, 0.9), (1600, 0.5125), (3200, 0.125), (3999, 0.125)])
+def test_the_authors_largest_network_ends_at_an_eighth_whatever_the_cohort(round_index: int, weight: float) -> None:
+    for name in ("superfednas", "deepfednas"):
+        method = outline(load_recipe("cifar100-paper", {"method.name": name, "method.preset": "authors"})).method
+        assert isinstance(method, FederatedNas)
+        assert method.largest_weight(round_index, 10) == pytest.approx(weight)
+        planned, _ = plan(method, clients(*[RICH] * 10), round_index)
+        shares = [one.weight / one.client.num_examples for one in planned]
+        assert shares == pytest.approx([weight] + [(1 - weight) / 9] * 9)
+
+
+def test_the_authors_superfednas_falls_back_to_the_smallest_network() -> None:
+    """By the fact sheet 96 % of the time at 25M, 60 % at 55M and 10 % at 100M."""
+    method = outline(load_recipe("cifar100-paper", {"method.name": "superfednas", "method.preset": "authors"})).method
+    assert isinstance(method, SuperFedNas)
+    assert (method.largest_draws, method.tries) == (20, 50)
+    generator, smallest = named_generator(0, "tries"), method.network.smallest
+    for budget, least, most in ((POOR, 0.9, 1.0), (55e6, 0.45, 0.75), (100e6, 0.0, 0.25)):
+        (client,) = clients(budget)
+        drawn = [method.drawn(client, generator) for _ in range(60)]
+        assert all(macs_of(method, one) <= budget for one in drawn)
+        assert least <= drawn.count(smallest) / 60 <= most
+    (client,) = clients(400e6)
+    largest = [macs_of(method, method.largest(client, generator)) for _ in range(20)]
+    assert 200e6 < min(largest) <= max(largest) <= 400e6
+    assert method.largest(clients(3.9e6)[0], generator) == smallest
 
 
 @pytest.mark.parametrize("name", ["superfednas", "deepfednas"])
@@ -217,7 +258,7 @@ def test_networks_that_training_comes_back_to() -> None:
 
 
 def test_answers_are_merged_by_these_weights_where_they_overlap() -> None:
-    method = outline(load_recipe("digits", {"method.name": "deepfednas", "method.constrained": False})).method
+    method = outline(load_recipe("digits", {"method.name": "deepfednas", **UNCONSTRAINED})).method
     assert isinstance(method, DeepFedNas)
     planned, _ = plan(method, clients(RICH, RICH), 0)
     size = method.network.layout.size
@@ -231,6 +272,20 @@ def test_answers_are_merged_by_these_weights_where_they_overlap() -> None:
     torch.testing.assert_close(merged[both], torch.full_like(merged[both], 0.9 * 2 + 0.1 * 12))
     alone = large[~torch.isin(large, small)]
     assert (merged[alone] == 2.0).all(), "the only answer counts whole, whatever it weighs"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"last_weight": 0.0}, r"method.last_weight = 0.0: give a share above 0 and below 1"),
+        ({"last_weight": float("nan")}, r"method.last_weight = nan"),
+        ({"largest_draws": 0}, r"method.largest_draws = 0: give at least 1"),
+        ({"tries": 0}, r"method.tries = 0: give at least 1"),
+    ],
+)
+def test_last_weight_draws_and_tries_out_of_range_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        replace(paper("superfednas"), **options)
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_levels_and_costs_are_heterofls() -> None:
     ]
     (assignment,) = plan(paper(), 7, 150e6)
     assert assignment.slice_map.payload == 2_819_844
-    assert assignment.weight == 1.0
+    assert assignment.weight == 10.0, "by examples"
 
 
 @pytest.mark.parametrize("round_index", [0, 1, 63, 64, 500, 3999])
@@ -142,7 +142,7 @@ def test_a_narrow_network_equals_a_standalone_one_built_from_the_chosen_channels
 
 
 def test_answers_are_averaged_where_windows_overlap() -> None:
-    method = FedRolex(SMALL, widths=(1.0, 0.5))
+    method = FedRolex(SMALL, widths=(1.0, 0.5), weighting="count")
     planned = plan(method, 4, 1e9, method.points[0].macs)
     answers, previous = Accumulator(SMALL.layout.size), torch.full((SMALL.layout.size,), -1.0)
     for assignment, value in zip(planned, (2.0, 6.0), strict=True):

@@ -204,6 +204,12 @@ def test_weights_do_not_decay_unless_asked() -> None:
     assert Fiarse(SMALL, weight_decay=0.1).optimiser(common) == LocalSgd(0.1, 10.0)
 
 
+def test_the_authors_optimiser_can_be_set() -> None:
+    authors = Fiarse(SMALL, learning_rate=0.05, momentum=0.0, clip_norm=float("inf"))
+    common = LocalSgd(1e-4, 10.0, 0.9, 0.025, "keep")
+    assert authors.optimiser(common) == LocalSgd(0.0, float("inf"), 0.0, 0.05, "keep")
+
+
 def merge_by_loop(previous: list[float], sent: list[list[bool]], returned: list[list[float]], by_delta: bool) -> Any:
     """Take w - sum of deltas / how many have a say, one position after another."""
     merged = []
@@ -219,7 +225,7 @@ def merge_by_loop(previous: list[float], sent: list[list[bool]], returned: list[
 
 @pytest.mark.parametrize("membership", ["mask", "delta"])
 def test_who_has_a_say(membership: Any) -> None:
-    method, flat = Fiarse(SMALL, membership=membership), first_weights().double()
+    method, flat = Fiarse(SMALL, membership=membership, weighting="count"), first_weights().double()
     planned = plan(method, flat, [share * WHOLE_MACS for share in (0.1, 0.4, 0.7)])
     generator = named_generator(0, "answers")
     answers, sent, returned = Accumulator(SMALL.layout.size), [], []
@@ -238,8 +244,8 @@ def test_who_has_a_say(membership: Any) -> None:
     assert merged.tolist() != pytest.approx(other, rel=1e-9, abs=1e-12)
 
 
-def test_answers_may_weigh_examples() -> None:
-    planned = plan(Fiarse(SMALL, weighting="samples"), first_weights(), [WHOLE_MACS] * 3)
+def test_answers_weigh_examples_unless_asked_otherwise() -> None:
+    planned = plan(Fiarse(SMALL), first_weights(), [WHOLE_MACS] * 3)
     assert [one.weight for one in planned] == [10.0, 11.0, 12.0]
 
 
@@ -285,6 +291,8 @@ def test_a_deployed_network_holds_and_costs_the_kept_weights_alone(layerwise: bo
         ),
         ({"weight_decay": -0.1}, r"method.weight_decay = -0.1: it must not be negative"),
         ({"weight_decay": float("nan")}, r"method.weight_decay = nan: it must not be negative"),
+        ({"learning_rate": -1.0}, r"method.learning_rate = -1.0: give a positive number"),
+        ({"momentum": 2.0}, r"method.momentum = 2.0: give a number from 0 to below 1"),
         ({"least_share": 0.0}, r"method.least_share = 0.0 .* above 0 and below 1"),
         ({"least_share": 1.0}, r"method.least_share = 1.0"),
         ({"least_share": float("nan")}, r"method.least_share = nan"),

@@ -32,7 +32,9 @@ def plan(method: FjORD, *clients: Client) -> list[Assignment]:
 
 def test_the_five_widths_of_resnet_18() -> None:
     """The fact sheet's section 5, as printed; all five are affordable from 25M on."""
-    assert paper().network.activation == "after"
+    network = paper().network
+    assert isinstance(network, ResNet)
+    assert network.activation == "after"
     points = paper().operating_points()
     assert [round(point.macs / 1e6, 2) for point in points] == [23.12, 91.10, 202.99, 360.40, 555.47]
     assert [round(point.parameters / 1e6, 3) for point in points] == [0.467, 1.822, 4.077, 7.213, 11.220]

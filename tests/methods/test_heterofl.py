@@ -36,7 +36,9 @@ def plan(method: HeteroFL, *clients: Client) -> list[Assignment]:
 
 def test_the_five_widths_of_resnet_18() -> None:
     """The fact sheet's table 2.6: pre-activation, 100 classes, 32 x 32."""
-    assert paper().network.activation == "before"
+    network = paper().network
+    assert isinstance(network, ResNet)
+    assert (network.activation, paper().weighting) == ("before", "samples")
     table = [(point.architecture.channels, point.parameters, point.macs) for point in paper().operating_points()]  # type: ignore[attr-defined]
     assert table == [
         ((4, 8, 16, 32), 47_480, 2_276_480),

@@ -1,13 +1,14 @@
 """Methods by name, and those that need few words: one pass a step, the points of a cache, FedAvg."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from fedfeast.data import Batch
 from fedfeast.errors import InvalidInput
-from fedfeast.federation import Assignment, Client, Pass, mixed_cross_entropy
+from fedfeast.federation import Assignment, Client, Method, Pass, mixed_cross_entropy
 from fedfeast.methods import METHODS, Feast, FedAvg, find_method
 from fedfeast.methods.one_pass import OnePassMethod
 from fedfeast.methods.served_variants import cached_points
@@ -98,3 +99,71 @@ def test_with_a_limit_only_those_who_afford_the_variant_train() -> None:
 def test_a_limit_below_the_smallest_variant_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"method.max_macs = 1000 .* at least 24967328"):
         FedAvg(NETWORK, CACHE, max_macs=1e3).operating_points()
+
+
+def control(name: str, **options: Any) -> Method:
+    settings = {"method.name": name, **{f"method.{key}": value for key, value in options.items()}}
+    return build_method(load_recipe("cifar100-paper", settings))[0]
+
+
+def test_feasts_rule_on_the_resnet_trains_its_widths() -> None:
+    method = control("feast", backbone="resnet")
+    assert isinstance(method, Feast)
+    assert [round(point.macs / 1e6, 2) for point in method.operating_points()] == [23.12, 91.10, 202.99, 360.40, 555.47]
+    poor, rich = (method.assign(Client(0, "", budget, 7)) for budget in (30e6, 1e9))
+    assert (len(poor.architectures), len(rich.architectures)) == (1, 5)
+    assert rich.slice_map.payload == 11_220_132
+    smallest, largest = rich.architectures[0], rich.architectures[-1]
+    passes = method.passes(rich, 0, named_generator(0, "passes"))
+    assert [(one.architecture, one.role) for one in passes[:2]] == [(largest, "teacher"), (smallest, "student")]
+    assert passes[2].architecture in rich.architectures[1:-1]
+    heterofls = control("feast", backbone="resnet", widths=[1.0, 0.5, 0.25, 0.125, 0.0625]).operating_points()
+    assert [point.macs for point in heterofls][::4] == [2_276_480, 555_468_800]
+
+
+def test_fedavg_on_the_resnet() -> None:
+    method = control("fedavg", backbone="resnet", max_macs=556e6)
+    assert [(point.macs, point.parameters) for point in method.operating_points()] == [(555_468_800, 11_220_132)]
+    assert not method.trains(555e6)
+
+
+@pytest.mark.parametrize(
+    ("name", "macs"),
+    [
+        ("heterofl", [19_066_560, 36_487_776, 72_276_160, 201_412_768, 595_791_168]),
+        ("fedrolex", [19_066_560, 36_487_776, 72_276_160, 201_412_768, 595_791_168]),
+        ("fjord", [45_983_808, 116_519_040, 241_382_592, 369_611_008, 595_791_168]),
+    ],
+)
+def test_slicing_methods_on_the_largest_cached_variant(name: str, macs: list[int]) -> None:
+    method = control(name, backbone="elastic")
+    assert [point.macs for point in method.operating_points()] == macs
+    assert method.network.layout.shapes == NETWORK.shapes(CACHE[-1].architecture), "nothing around the variant"
+    cohort = [Client(0, "", 40e6 if name != "fjord" else 50e6, 7), Client(1, "", 1e9, 5)]
+    flat = torch.zeros(method.network.layout.size)
+    poor, rich = method.plan_round(method.initial_state(), flat, cohort, 3, named_generator(0))[0]
+    assert rich.slice_map.payload == method.network.layout.num_parameters
+    assert poor.slice_map.payload == method.network.parameters(poor.architectures[-1])
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("feast", {"widths": [0.5, 1.0]}, r"method.widths = \[0.5, 1.0\] are of the ResNet, .*method.backbone=resnet"),
+        ("fedavg", {"widths": [0.5, 1.0]}, r"method.widths = \[0.5, 1.0\] are of the ResNet"),
+        ("feast", {"backbone": "resnet", "widths": [2.0]}, r"method.widths = \[2.0\]: give shares"),
+        ("fjord", {"backbone": "elastic", "widths": [0.0]}, r"method.widths = \[0.0\]: give shares"),
+        ("heterofl", {"backbone": "elastic", "activation": "after"}, 'method.activation = "after" is the ResNet\'s'),
+        ("heterofl", {"backbone": "elastic", "initialisation": "he-normal"}, "method.initialisation = .*leave one"),
+        ("heterofl", {"scaler": "after-activation"}, 'method.activation = "before", where a norm undoes it'),
+        ("heterofl", {"nominal_macs": 0.0}, "method.nominal_macs = 0.0: give MACs above 0"),
+        ("fiarse", {"nominal_macs": 5e8}, 'method.nominal_macs = 500000000.0 with method.threshold = "macs"'),
+        ("fiarse", {"threshold": "parameters", "nominal_macs": -1.0}, "method.nominal_macs = -1.0"),
+        ("fiarse", {"learning_rate": 0.0}, "method.learning_rate = 0.0: give a positive number"),
+        ("fiarse", {"clip_norm": -1.0}, "method.clip_norm = -1.0: give a positive number"),
+        ("fiarse", {"momentum": 1.0}, "method.momentum = 1.0: give a number from 0 to below 1"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        control(name, **options)

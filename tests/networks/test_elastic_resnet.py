@@ -4,7 +4,7 @@ import torch
 from tiny import SPACE as TINY_SPACE
 from torch import Tensor, nn
 
-from fedfeast.networks import Architecture, ElasticResNet, SearchSpace
+from fedfeast.networks import Architecture, ElasticResNet, SearchSpace, SlicedVariant
 from fedfeast.networks.normalisation import by_batch
 from fedfeast.randomness import named_generator
 
@@ -76,3 +76,26 @@ def test_equal_seeds_give_equal_weights() -> None:
     one, same, other = (network.initial_weights(named_generator(seed, "weights")) for seed in (0, 0, 1))
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
+
+
+def test_a_sliced_variant_is_the_variant_alone() -> None:
+    network = ElasticResNet(SearchSpace())
+    architecture = Architecture((1, 2, 0, 3), (0.25, 0.1, 0.22, 0.18), (9, 2, 5, 2, 7))
+    sliced = SlicedVariant.of(network, architecture, (0.5, 0.25))
+    assert sliced.layout.shapes == network.shapes(architecture)
+    assert sliced.layout.num_parameters == network.parameters(architecture) == sliced.parameters(sliced.largest)
+    assert sliced.macs(sliced.narrowed(1.0)) == network.macs(architecture)
+    assert sliced.classes == 100
+
+
+def test_its_slices_are_nested_and_as_narrow_as_asked() -> None:
+    network = ElasticResNet(SearchSpace())
+    architecture = Architecture((1, 2, 0, 3), (0.25, 0.1, 0.22, 0.18), (9, 2, 5, 2, 7))
+    sliced = SlicedVariant.of(network, architecture, (0.5, 0.25))
+    half, quarter = (sliced.space.stage_width(sliced.narrowed(share), 3) for share in (0.5, 0.25))
+    assert (half, quarter) == (408, 208), "of 816 channels, in eights"
+    wide, narrow = (sliced.shapes(sliced.narrowed(share)) for share in (0.5, 0.25))
+    assert list(wide) == list(narrow) == list(sliced.layout.shapes)
+    for name, shape in narrow.items():
+        assert all(part <= full for part, full in zip(shape, wide[name], strict=True))
+    assert hash(sliced) == hash(SlicedVariant.of(network, architecture, (0.5, 0.25)))

@@ -1,11 +1,13 @@
 import math
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from tiny import NETWORK
 
 from fedfeast.networks import Layout, ResNet
-from fedfeast.networks.initialisation import draw_weights
+from fedfeast.networks.initialisation import draw_he_normal, draw_weights
 from fedfeast.randomness import named_generator
 
 LAYOUTS = (
@@ -48,9 +50,25 @@ def test_tensors_are_drawn_one_after_another_in_torch_axis_order() -> None:
                 assert torch.equal(views[name], torch.from_numpy(drawn))
 
 
-def test_pads_stay_zero() -> None:
+def test_hes_normal_by_outgoing_channels_with_heads_near_zero() -> None:
+    """As torch's kaiming_normal_ in the mode fan_out draws convolutions."""
     for layout in LAYOUTS:
-        flat = draw_weights(layout, named_generator(0, "weights"))
+        for name, view in layout.views(draw_he_normal(layout, named_generator(0, "weights"))).items():
+            if name.endswith((".shift", ".bias")):
+                assert (view == 0).all()
+            elif name.endswith(".scale"):
+                assert (view == 1).all()
+            else:
+                like = torch.empty(view.shape).normal_(0, 0.01)
+                expected = torch.nn.init.kaiming_normal_(like, mode="fan_out") if view.dim() == 4 else like
+                assert float(view.std() / expected.std()) == pytest.approx(1, abs=0.3)
+                assert abs(float(view.mean())) < 0.3 * float(view.std())
+
+
+@pytest.mark.parametrize("draw", [draw_weights, draw_he_normal])
+def test_pads_stay_zero(draw: Any) -> None:
+    for layout in LAYOUTS:
+        flat = draw(layout, named_generator(0, "weights"))
         assert layout.size > layout.num_parameters
         for view in layout.views(flat).values():
             view.zero_()

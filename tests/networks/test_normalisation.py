@@ -28,6 +28,18 @@ def test_by_batch_equals_torch() -> None:
     torch.testing.assert_close(by_batch("n", inputs, SCALE, SHIFT), layer(inputs))
 
 
+@pytest.mark.parametrize("shape", [(1, 3), (1, 3, 1, 1)])
+def test_a_single_value_is_its_own_mean_and_becomes_the_shift(shape: tuple[int, ...]) -> None:
+    inputs = torch.tensor([5.0, -1.0, 2.0], dtype=torch.float64).view(shape).requires_grad_()
+    out = by_batch("n", inputs, SCALE, SHIFT)
+    assert out.shape == shape
+    torch.testing.assert_close(out.flatten(), SHIFT)
+    (gradient,) = torch.autograd.grad(out.square().sum(), inputs)
+    torch.testing.assert_close(gradient, torch.zeros_like(inputs))
+    copies = inputs.detach().expand(4, *shape[1:])
+    torch.testing.assert_close(out, by_batch("n", copies, SCALE, SHIFT)[:1])  # as a batch of copies has it
+
+
 def test_recording_is_the_example_weighted_mean_of_batches() -> None:
     recording = RecordingByBatch()
     one, two = features(0, 8), features(1, 2)

@@ -13,11 +13,13 @@ from fedfeast.networks.normalisation import by_batch
 from fedfeast.randomness import named_generator
 
 AFTER, BEFORE, EXITS = ResNet(), ResNet(activation="before"), ResNet(early_exits=True)
+BLOCKS = ResNet(exit_blocks=(3, 4, 5, 8))
 SMALL = ResNet((6, 10, 12), (2, 1, 2), (1, 2, 2), image_size=9, image_channels=2, classes=5)
 SMALL_NETWORKS = [
     pytest.param(SMALL, id="after"),
     pytest.param(replace(SMALL, early_exits=True, stem_stride=2), id="exits"),
     pytest.param(replace(SMALL, activation="before"), id="before"),
+    pytest.param(replace(SMALL, exit_blocks=(1, 3, 4, 5)), id="exits after blocks"),
 ]
 
 
@@ -123,6 +125,10 @@ def test_fiarse_masks_everything_but_norms() -> None:
         (EXITS, EXITS.whole),
         (EXITS, exiting(3, 0.6)),
         (EXITS, exiting(2, 0.5, served_alone=True)),
+        (BLOCKS, BLOCKS.whole),
+        (BLOCKS, Level((26, 52), (3,), (2, 1))),
+        (BLOCKS, Level((39, 77, 154), (3, 4, 5), (2, 2, 1))),
+        (AFTER, replace(widened(0.5), divisor=0.5)),
         (replace(AFTER, image_size=64, stem_stride=2, classes=200), AFTER.whole),
         (replace(SMALL, activation="before", image_size=15), SMALL.whole),
     ],
@@ -134,7 +140,7 @@ def test_macs_equal_torchs_count(network: ResNet, level: Level) -> None:
         outputs = network.forward(weights, images, level, by_batch)
     assert counter.get_total_flops() / 2 == network.macs(level)
     assert [output.shape for output in outputs] == [(1, network.classes)] * len(level.exits)
-    heads = sum(level.channels[exit_stage - 1] * network.classes for exit_stage in level.exits)
+    heads = sum(shape[1] * network.classes for name, shape in network.shapes(level).items() if len(shape) == 2)
     assert network.convolution_macs(level) == network.macs(level) - heads
 
 
@@ -168,7 +174,7 @@ class PlainBlock(nn.Module):
 
     def __init__(self, incoming: int, width: int, stride: int, activation: str, projects: bool) -> None:
         super().__init__()
-        self.activation, self.projects = activation, projects
+        self.activation, self.projects, self.divisor = activation, projects, 1.0
         self.conv1 = nn.Conv2d(incoming, width, 3, stride, 1, bias=False)
         self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
         self.norm1 = plain_norm(width if activation == "after" else incoming)
@@ -180,9 +186,9 @@ class PlainBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.activation == "after":
-            main = self.norm2(self.conv2(torch.relu(self.norm1(self.conv1(x)))))
+            main = self.norm2(self.conv2(torch.relu(self.norm1(self.conv1(x))) / self.divisor))
             side = self.shortcut_norm(self.shortcut(x)) if self.projects else x
-            return torch.relu(main + side)
+            return torch.relu(main + side) / self.divisor
         active = torch.relu(self.norm1(x))
         side = self.shortcut(active) if self.projects else x
         total: Tensor = side + self.conv2(torch.relu(self.norm2(self.conv1(active))))
@@ -194,7 +200,7 @@ class PlainResNet(nn.Module):
 
     def __init__(self, network: ResNet, level: Level) -> None:
         super().__init__()
-        self.activation, self.exits = network.activation, level.exits
+        self.activation, self.exits, self.divisor = network.activation, level.exits, level.divisor
         incoming = level.channels[0]
         stem: dict[str, nn.Module] = {
             "conv": nn.Conv2d(network.image_channels, incoming, 3, network.stem_stride, 1, bias=False)
@@ -202,30 +208,32 @@ class PlainResNet(nn.Module):
         if self.activation == "after":
             stem |= {"norm": plain_norm(incoming), "relu": nn.ReLU()}
         self.stem = named_sequence(stem)
-        self.stages = []
+        self.steps: list[tuple[nn.Module, int]] = []  # every block, and the number of an exit after it or 0
+        self.heads = {}
         for stage, width in enumerate(level.channels):
             blocks: dict[str, nn.Module] = {}
-            for block in range(network.blocks[stage]):
-                first = block == 0
+            for block in range((level.blocks or network.blocks)[stage]):
+                first, last = block == 0, block == network.blocks[stage] - 1
                 stride = network.stage_strides[stage] if first else 1
-                blocks[f"block{block}"] = PlainBlock(incoming, width, stride, self.activation, first and stage > 0)
-                incoming = width
-            self.stages.append(named_sequence(blocks))
-            self.add_module(f"stage{stage + 1}", self.stages[-1])
-        self.heads = {
-            exit_stage: nn.Linear(level.channels[exit_stage - 1], network.classes) for exit_stage in level.exits
-        }
-        for exit_stage, head in self.heads.items():
-            self.add_module(f"head{exit_stage}", head)
+                plain = PlainBlock(incoming, width, stride, self.activation, first and stage > 0)
+                plain.divisor = level.divisor
+                blocks[f"block{block}"], incoming = plain, width
+                number = len(self.steps) + 1 if level.blocks else (stage + 1) * last
+                self.steps.append((plain, number if number in level.exits else 0))
+                if number in level.exits:
+                    self.heads[number] = nn.Linear(width, network.classes)
+            self.add_module(f"stage{stage + 1}", named_sequence(blocks))
+        for number, head in self.heads.items():
+            self.add_module(f"head{number}", head)
         if self.activation == "before":
             self.final_norm = plain_norm(incoming)
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        x = self.stem(x)
+        x = self.stem(x) / self.divisor
         outputs = []
-        for number, stage in enumerate(self.stages, start=1):
-            x = stage(x)
-            if number in self.exits:
+        for block, number in self.steps:
+            x = block(x)
+            if number:
                 last = torch.relu(self.final_norm(x)) if self.activation == "before" else x
                 outputs.append(self.heads[number](last.flatten(2).mean(2)))
         return outputs
@@ -268,7 +276,11 @@ def random_images(network: ResNet) -> Tensor:
 
 
 def small_levels(network: ResNet) -> list[Level]:
-    levels = [network.whole, Level((3, 5, 7), network.whole.exits)]
+    levels = [network.whole, Level((3, 5, 7), network.whole.exits, network.whole.blocks)]
+    if network.exit_blocks:
+        levels += [Level((4, 5), (1, 3), (2, 1)), Level((6,), (1,), (1,)), Level((3, 5, 7), (4,), (2, 1, 1))]
+    if network.activation == "after":
+        levels.append(replace(levels[1], divisor=0.25))
     return [*levels, Level((4, 5), (1, 2)), Level((6, 9), (2,))] if network.early_exits else levels
 
 
@@ -295,7 +307,7 @@ def test_forward_and_gradient_equal_plain_torch_layers(network: ResNet) -> None:
 @pytest.mark.parametrize("network", SMALL_NETWORKS)
 def test_a_narrow_level_equals_a_small_network_of_its_own(network: ResNet) -> None:
     flat, images = random_flat(network), random_images(network)
-    level = Level((3, 5, 7), network.whole.exits)
+    level = Level((3, 5, 7), network.whole.exits, network.whole.blocks)
     own = replace(network, stage_channels=level.channels)
     own_flat = own.layout.zeros(torch.float64)
     narrow, copied = network.layout.views(flat, network.shapes(level)), own.layout.views(own_flat)
@@ -326,6 +338,49 @@ def test_exits_are_views_of_one_trunk() -> None:
     for stages in (1, 2, 3):
         (alone,) = network.forward(weights, images, Level(network.stage_channels[:stages], (stages,)), by_batch)
         torch.testing.assert_close(alone, every[stages - 1])
+
+
+def test_exits_after_blocks_are_views_of_one_trunk() -> None:
+    network = replace(SMALL, exit_blocks=(1, 3, 4, 5))
+    weights, images = network.layout.views(random_flat(network)), random_images(network)
+    every = network.forward(weights, images, network.whole, by_batch)
+    for number, depth in enumerate(network.exit_blocks):
+        (alone,) = network.forward(weights, images, network.shortened(depth, (6, 10, 12), (depth,)), by_batch)
+        torch.testing.assert_close(alone, every[number])
+
+
+def test_levels_that_end_after_so_many_blocks() -> None:
+    shortened = [BLOCKS.shortened(depth, (8, 9, 10, 11), (depth,)) for depth in (1, 2, 3, 8)]
+    assert [level.blocks for level in shortened] == [(1,), (2,), (2, 1), (2, 2, 2, 2)]
+    assert [level.channels for level in shortened] == [(8,), (8,), (8, 9), (8, 9, 10, 11)]
+
+
+def test_the_family_is_elastic() -> None:
+    """Smallest and largest, envelopes, and levels as columns of a cache: what FEAST asks of a network."""
+    half, other = AFTER.narrowed(0.5), Level((40, 60, 100, 200), (4,))
+    assert AFTER.narrowed(1.0) == AFTER.largest == AFTER.whole
+    assert AFTER.envelope([half, other]) == Level((40, 64, 128, 256), (4,))
+    short, long = BLOCKS.shortened(3, (30, 40, 0, 0), (3,)), BLOCKS.shortened(5, (20, 50, 60, 0), (3, 5))
+    assert BLOCKS.envelope([short, long]) == Level((30, 50, 60), (3, 5), (2, 2, 1))
+    for network, level in ((AFTER, half), (BLOCKS, long), (AFTER, replace(half, divisor=0.5)), (EXITS, EXITS.whole)):
+        network.validate(network.smallest)
+        assert network.read_columns(network.columns(level)) == level
+    with pytest.raises(ValueError, match="no list of whole numbers"):
+        AFTER.read_columns({**AFTER.columns(half), "exits": "[4.5]"})
+
+
+@pytest.mark.parametrize("width", [1 / 2, 1 / 4])
+def test_dividing_after_the_last_rectifier_enlarges_features(width: float) -> None:
+    level = AFTER.narrowed(width)
+    assert AFTER.shapes(level) == AFTER.shapes(replace(level, divisor=width))
+    assert AFTER.macs(level) == AFTER.macs(replace(level, divisor=width))
+
+
+def test_initialisations_differ() -> None:
+    torchs, hes = (replace(SMALL, initialisation=one) for one in ("torch", "he-normal"))
+    drawn = [network.initial_weights(named_generator(0, "weights")) for network in (torchs, hes)]
+    assert not torch.equal(*drawn)
+    assert torchs.layout.shapes == hes.layout.shapes
 
 
 def test_shapes_are_nested_and_in_the_order_of_the_whole() -> None:
@@ -371,6 +426,11 @@ def test_whole_has_every_exit_there_is() -> None:
         ({"classes": 1}, "resnet.classes = 1"),
         ({"activation": "during"}, 'resnet.activation = "during"'),
         ({"activation": "before", "early_exits": True}, "early exits need activation"),
+        ({"activation": "before", "exit_blocks": (3, 8)}, "early exits need activation"),
+        ({"exit_blocks": (3, 4)}, r"resnet.exit_blocks = \[3, 4\]: .* end with the last of all 8"),
+        ({"exit_blocks": (4, 3, 8)}, r"resnet.exit_blocks = \[4, 3, 8\]: list blocks from 1 on, once"),
+        ({"exit_blocks": (0, 8)}, r"resnet.exit_blocks = \[0, 8\]: list blocks from 1 on"),
+        ({"exit_blocks": (3, 8), "early_exits": True}, "leave one of them out"),
     ],
 )
 def test_bad_networks_are_refused(change: dict[str, object], message: str) -> None:
@@ -397,8 +457,30 @@ def test_bad_levels_are_refused(channels: tuple[int, ...], exits: tuple[int, ...
 
 
 @pytest.mark.parametrize(
+    ("blocks", "divisor", "message"),
+    [
+        ((2,), 1.0, "blocks are \\[2\\]: give at least 1 for every stage"),
+        ((2, 0), 1.0, "blocks are \\[2, 0\\]"),
+        ((2, 2), 1.0, "last exit is 3 of 4 blocks: end the blocks at the one"),
+        ((2, 1), 0.0, "divisor is 0.0: give a finite number above 0"),
+        ((2, 1), float("inf"), "divisor is inf"),
+        ((2, 1), float("nan"), "divisor is nan"),
+    ],
+)
+def test_bad_blocks_and_divisors_are_refused(blocks: tuple[int, ...], divisor: float, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        Level((8, 8), (3,), blocks, divisor)
+
+
+@pytest.mark.parametrize(
     ("network", "level"),
     [
+        (BLOCKS, Level((64, 128), (2,))),
+        (BLOCKS, Level((64,), (1,), (1,))),
+        (BLOCKS, Level((64, 128), (4,), (1, 3))),
+        (BLOCKS, Level((64, 128), (5,), (2, 3))),
+        (AFTER, Level((64, 128, 256, 512), (8,), (2, 2, 2, 2))),
+        (BEFORE, Level((32, 64, 128, 256), (4,), divisor=0.5)),
         (AFTER, Level((64, 128), (2,))),
         (AFTER, Level((64, 128, 256, 512), (1, 4))),
         (AFTER, Level((65, 128, 256, 512), (4,))),

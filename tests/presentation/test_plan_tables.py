@@ -33,6 +33,7 @@ METHOD = {
     "keeps_budgets": True,
     "parameters": 1234,
     "options": {"width": [0.5, 1]},
+    "presets": {},
     "operating_points": [POINT, {**POINT, "name": "50M"}],
 }
 
@@ -46,14 +47,38 @@ def printed(parts: list[RenderableType]) -> str:
 
 
 def test_one_plan_shows_levels_and_coverage_and_several_stand_side_by_side() -> None:
-    even, skewed = (plan_recipe(load_recipe("cifar100-paper", {"population.gamma": gamma})) for gamma in (0.0, 1.0))
+    even, skewed = (plan_recipe(load_recipe("cifar100-authors", {"population.gamma": gamma})) for gamma in (0.0, 1.0))
     text = printed(describe_plans([skewed]))
-    for part in ("55,682,916", "6.94x", "44.86x / 22.94x / 111.45x", "31.32", "19.62", "who is sent what", "stage4"):
+    for part in (
+        "55,682,916",
+        "6.79x",
+        "43.42x / 22.94x / 111.45x",
+        "31.01; 19.86",
+        "31 / 6 / 63",
+        "35,602,596",
+        "stage4",
+    ):
+        assert part in text
+    for part in ("true MACs, at most", "17; 12 with their largest", "mean of 5 anchors", "who is sent what"):
         assert part in text
     text = printed(describe_plans([even, skewed]))
     assert "gamma 0" in text
     assert "gamma 1" in text
     assert "who is sent what" not in text
+
+
+def test_a_plan_says_what_is_lifted_shared_and_unused() -> None:
+    theirs, ours = plan_recipe("cifar100-authors"), plan_recipe("cifar100-paper")
+    rows = {" ".join(line.split()) for line in printed(describe_plans([theirs])).splitlines()}
+    for row in (
+        "│ realized shard: least, median, most │ 37 / 183 / 1903 │",
+        "│ budgets lifted to the smallest network │ 15 │",
+        "│ also trained on: validation, calibration examples │ 4,049, 452 │",
+        "│ training examples of nobody │ 4,501 │",
+    ):
+        assert row in rows
+    assert "4,049, 452" in printed(describe_plans([ours, theirs]))
+    assert "also trained on" not in printed(describe_plans([ours]))
 
 
 def test_what_a_device_affords() -> None:
@@ -79,6 +104,8 @@ def test_a_method_is_shown_with_what_it_serves() -> None:
     for part in ("mine", "Does [something].", "Somebody, 2026", "25M, 50M MACs, of 1,234", "width = [0.5, 1]"):
         assert part in text
     assert "budgets" not in text
+    assert "preset" not in text
+    assert "presets (method.preset): authors" in printed(describe_methods([{**METHOD, "presets": {"authors": {}}}], ""))
     assert "does not keep budgets" in printed(describe_methods([{**METHOD, "keeps_budgets": False}], "digits"))
 
 

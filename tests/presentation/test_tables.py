@@ -75,6 +75,17 @@ def test_what_is_the_same_for_all_is_not_dwelt_upon() -> None:
     assert "client wins" not in text
 
 
+def test_examples_that_two_hold_and_those_of_nobody_are_told() -> None:
+    notes = {"trained_validation_examples": 4049, "trained_calibration_examples": 452, "unused_examples": 4501}
+    text = " ".join(
+        "\n".join(lines_of(*describe_run({**SUMMARY, "partition": SUMMARY["partition"] | notes}, np.ones(4)))).split()
+    )
+    assert "clients also train on 4049 of the server's validation and 452 of its calibration examples" in text
+    assert "4501 training examples are used by nobody" in text
+    listed = {**SUMMARY["partition"], "listed_examples": 12}
+    assert "as a file lists them" in "\n".join(lines_of(*describe_run({**SUMMARY, "partition": listed}, np.ones(4))))
+
+
 def test_clients_of_the_data_s_own_are_told_by_what_they_do() -> None:
     division = {"training": 4, "held_out": 2, "server": 1, "excluded": 0, "pooled": 3}
     natural = {**SUMMARY, "division": division, "budgets_and_data": {"rank_correlation": -0.25, "gamma": -0.1}}

@@ -3,8 +3,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfeast.population import Population, partition_by_budget, ranks_to_budgets, zipf_ranks
+from fedfeast.population.authors import authors_shares, partition_as_authors
 from fedfeast.population.partition import cut_counts, draw_proportions, repair_moves
-from fedfeast.randomness import named_generator
+from fedfeast.randomness import legacy_stream, named_generator
 
 budgets = st.lists(st.floats(1.0, 1e15), min_size=1, max_size=30).map(np.array)
 gammas = st.floats(0.0, 50.0)
@@ -99,3 +100,20 @@ def test_shards_are_disjoint_complete_and_large_enough(
     assert len(partition.shards) == len(shares)
     assert partition.shards.sizes.min() >= min_shard
     assert partition.report()["examples"] == len(labels)
+
+
+@modest
+@given(
+    st.lists(st.integers(0, 9), min_size=30, max_size=200).map(np.array),
+    budgets,
+    st.floats(0.0, 1.5),
+    st.floats(0.1, 10),
+)
+def test_the_authors_shards_are_disjoint_and_complete(
+    labels: np.ndarray, budgets_macs: np.ndarray, gamma: float, alpha_data: float
+) -> None:
+    shares = authors_shares(Population(budgets_macs), gamma, 600e6)
+    partition = partition_as_authors(labels, shares, alpha_data, legacy_stream(42), min_shard=0)
+    np.testing.assert_array_equal(np.sort(np.concatenate(list(partition.shards))), np.arange(len(labels)))
+    assert len(partition.shards) == len(shares)
+    np.testing.assert_allclose(partition.realized_shares.sum(), 1.0)

@@ -27,8 +27,9 @@ def test_a_level_table_that_some_clients_cannot_afford_names_the_first_and_the_r
     levels = [[1, 0.7], [2, 0.7], [3, 0.75], [4, 1.0]]
     message = refusal("cifar100-paper", method__name="scalefl", method__levels=levels)
     assert re.fullmatch(
-        r"client \S+ has a budget of \d+ MACs, below the smallest network's 72589616 \(\d+ of 100 clients\): raise the "
-        r"budgets, give the method a smaller network, or set population.below_smallest=exclude to leave them out.",
+        r"client \S+ has a budget of \d+ MACs, below the smallest network's 72589616 \(\d+ of 100 clients\): raise "
+        r"population.least_macs, give the method a smaller network, or set population.below_smallest=exclude to leave "
+        r"them out.",
         message,
     )
     settings = {"method.name": "scalefl", "method.levels": levels, "population.below_smallest": "exclude"}
@@ -87,7 +88,9 @@ def test_every_method_is_described_with_its_operating_points() -> None:
         assert one["operating_points"]
     assert len(listed["feast"]["operating_points"]) == 56
     assert [point["macs"] for point in listed["heterofl"]["operating_points"]][-1] == 555_468_800
-    assert listed["scalefl"]["options"]["levels"] == [[1, 0.4], [2, 0.5], [3, 0.6], [4, 1.0]]
+    assert listed["scalefl"]["options"]["levels"] is None
+    assert listed["scalefl"]["presets"]["authors"]["levels"][0] == (3, 0.4)
+    assert set(listed["heterofl"]["presets"]) == {"authors", "released"}
 
 
 def test_operating_points_are_those_of_the_recipe() -> None:

@@ -24,26 +24,87 @@ def test_shipped_recipes_parse_and_carry_their_own_name(name: str) -> None:
 def test_the_paper_recipe_is_the_papers_protocol() -> None:
     settings = load_recipe("cifar100-paper").settings()
     expected = {
-        "population.source": "paper",
+        "population.source": "authors",
+        "population.least_macs": 25e6,
+        "population.greatest_macs": 1500e6,
+        "population.below_smallest": "error",
         "population.gamma": 1.0,
         "population.cap_macs": 600e6,
+        "partition.rule": "authors",
+        "partition.loaded": "as-designed",
         "partition.alpha_eff": 0.45,
+        "variants.cache": "cifar100-56",
         "training.rounds": 4000,
         "training.clients_per_round": 10,
         "training.local_epochs": 1,
         "training.batch_size": 64,
         "training.clip_norm": 10.0,
         "augmentation.randaugment": [2, 6],
+        "augmentation.mixing": "alternate",
         "method.distillation_share": 0.5,
-        "data.validation_examples": 4000,
-        "data.calibration_examples": 1000,
+        "evaluation.selection": "population-score",
+        "evaluation.score": "largest",
+        "evaluation.calibration_augmented": False,
+        "data.validation_examples": 4500,
+        "data.calibration_examples": 500,
     }
     assert {key: settings[key] for key in expected} == expected
+
+
+def test_the_authors_recipe_is_what_they_ran() -> None:
+    paper, letter = load_recipe("cifar100-paper").settings(), load_recipe("cifar100-authors").settings()
+    expected = {
+        "name": "cifar100-authors",
+        "population.least_macs": 24_957_968,
+        "population.below_smallest": "lift",
+        "partition.loaded": "as-loaded",
+        "variants.cache": "cifar100-56-authors",
+        "variants.ties": "keep",
+        "training.cohort": "authors",
+        "augmentation.mixing": "coin",
+        "evaluation.every_rounds": 20,
+        "evaluation.selection": "anchors",
+        "evaluation.anchors": [25e6, 50e6, 229e6, 408e6, 596e6],
+        "evaluation.calibration_augmented": True,
+        "evaluation.calibration_batch": 64,
+    }
+    assert {key: value for key, value in letter.items() if value != paper.get(key)} == expected
+    optimiser = {
+        "training.learning_rate": 0.025,
+        "training.momentum": 0.9,
+        "training.weight_decay": 1e-4,
+        "training.clip_norm": 10.0,
+        "training.last_batch": "short",
+        "training.unreached": "keep",
+        "augmentation.mixup_beta": 0.4,
+        "augmentation.cutmix_beta": 1.0,
+    }
+    assert {key: letter[key] for key in optimiser} == optimiser
 
 
 def test_the_short_recipe_differs_from_the_papers_in_rounds_alone() -> None:
     paper, short = load_recipe("cifar100-paper").settings(), load_recipe("cifar100-short").settings()
     assert {key for key in paper if paper[key] != short[key]} == {"name", "training.rounds"}
+
+
+def test_what_old_recipes_lack_is_what_they_did() -> None:
+    training = parse_recipe(MINIMAL, "mine").training
+    assert (training.momentum, training.last_batch, training.least_distinct) == (0.0, "topped-up", 1)
+    assert training.unreached == "decay"
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("training.momentum=1", r"training.momentum = 1: input should be less than 1"),
+        ("training.last_batch=long", r"training.last_batch = 'long': input should be 'topped-up' or 'short'"),
+        ("training.unreached=no", r"training.unreached = 'no': input should be 'decay' or 'keep'"),
+        ("training.least_distinct=17", r"training.least_distinct = 17 is more than a batch holds .* = 16"),
+    ],
+)
+def test_optimisers_and_batches_that_cannot_be(setting: str, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        load_recipe("digits", [setting])
 
 
 def test_defaults_are_the_papers() -> None:
@@ -167,15 +228,19 @@ def test_a_written_recipe_is_plain_toml() -> None:
     assert tomllib.loads(awkward.to_toml())["data"]["folder"] == 'C:\\data "new"'
 
 
-@pytest.mark.parametrize(("name", "examples"), [("cinic10-paper", (4000, 1000)), ("tinyimagenet-paper", (8000, 2000))])
+@pytest.mark.parametrize(("name", "examples"), [("cinic10-paper", (81000, 9000)), ("tinyimagenet-paper", (9000, 1000))])
 def test_the_papers_other_data_sets_keep_its_protocol(name: str, examples: tuple[int, int]) -> None:
     paper, other = load_recipe("cifar100-paper").settings(), load_recipe(name).settings()
     own = {"name", "data.name", "data.validation_examples", "data.calibration_examples", "variants.cache"}
-    own |= {"network.stem_stride", "resnet.stem_stride"}
+    own |= {"network.stem_stride", "resnet.stem_stride", "augmentation.crop_fill", "augmentation.crop_padding"}
     assert {key for key in paper if paper[key] != other[key]} <= own
     assert (other["data.validation_examples"], other["data.calibration_examples"]) == examples
     stride = 2 if name == "tinyimagenet-paper" else 1
     assert other["network.stem_stride"] == other["resnet.stem_stride"] == stride
+    assert (other["augmentation.crop_fill"], other["augmentation.crop_padding"]) == ("reflect", 4 * stride)
+    if name == "tinyimagenet-paper":
+        assert other["data.mean"] == [0.4802, 0.4481, 0.3975]
+        assert other["data.deviation"] == [0.277, 0.2691, 0.2821]
 
 
 def test_prepared_data_are_looked_up_in_the_recipes_folder(tmp_path: Path) -> None:
@@ -264,3 +329,9 @@ num_targets = 3
 def test_neither_a_share_nor_names(value: object) -> None:
     with pytest.raises(InvalidInput, match=rf"data.held_out_clients = {value!r}: give a share below 1, or names."):
         parse_recipe(MINIMAL, "text", {"data.held_out_clients": value})
+
+
+def test_a_section_that_is_given_whole_stays_the_callers() -> None:
+    given = {"population": {"source": "zipf", "num_clients": 7}, "population.num_clients": 9}
+    assert load_recipe("cifar100-paper", {**given, "partition": {}}).population.num_clients == 9
+    assert given["population"] == {"source": "zipf", "num_clients": 7}

@@ -17,10 +17,13 @@ from fedfeast.recipes.sections import (
 
 def test_every_method_has_a_section_with_its_hyper_parameters() -> None:
     assert {method_section(name)().model_dump()["name"] for name in METHODS} == METHODS.keys()
-    assert method_section("feast")().model_dump() == {"name": "feast", "rule": "full", "distillation_share": 0.5}
+    elastic = {"backbone": "elastic", "widths": None}
+    feast = method_section("feast")().model_dump()
+    assert feast == {"name": "feast", "rule": "full", "distillation_share": 0.5, **elastic}
     assert method_section("fedavg").model_validate({"max_macs": 3e6}).model_dump() == {
         "name": "fedavg",
         "max_macs": 3e6,
+        **elastic,
     }
 
 

@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedfeast.data.tasks import task_named
@@ -68,6 +69,22 @@ def test_named_files_are_copied_and_a_change_is_refused(tmp_path: Path) -> None:
         RunFolder.create(tmp_path / "run", recipe, threads=1, device="cpu")
     fleet.unlink()
     assert RunFolder.create(tmp_path / "run", recipe, threads=1, device="cpu").recipe().population.file == str(copy)
+
+
+def test_files_of_indices_are_copied_as_they_are(tmp_path: Path) -> None:
+    shards, split = tmp_path / "shards.npz", tmp_path / "split.csv"
+    np.savez(shards, indices=[0, 1], offsets=[0, 1, 2])
+    split.write_text("part,index\nvalidation,3\n")
+    content = shards.read_bytes()
+    recipe = load_recipe("digits", {"partition.file": str(shards), "data.split_file": str(split)})
+    folder = RunFolder.create(tmp_path / "run", recipe, threads=1, device="cpu")
+    shards.unlink()
+    kept = folder.recipe()
+    assert Path(str(kept.partition.file)).read_bytes() == content
+    assert Path(str(kept.data.split_file)).read_text() == split.read_text()
+    split.write_text("part,index\nvalidation,4\n")
+    with pytest.raises(InvalidInput, match=r"split.csv has changed since the run in .* began"):
+        RunFolder.create(tmp_path / "run", recipe, threads=1, device="cpu")
 
 
 @pytest.mark.parametrize(
@@ -253,3 +270,68 @@ def test_values_by_client_are_read_back(folder: RunFolder) -> None:
     file.unlink()
     with pytest.raises(InvalidInput, match="is missing or damaged"):
         folder.client_values()
+
+
+FORMER = {  # what run folders of the first releases have as their method, without options that came later
+    "heterofl": """name = "heterofl"
+widths = [1.0, 0.5, 0.25, 0.125, 0.0625]
+weighting = "count"
+label_masked_loss = false
+label_row_merging = false
+""",
+    "scalefl": """name = "scalefl"
+levels = [[1, 0.4], [2, 0.5], [3, 0.6], [4, 1.0]]
+weighting = "count"
+distillation = 0.05
+temperature = 3.0
+warm_up = 0.25
+""",
+    "fiarse": """name = "fiarse"
+layerwise = false
+gradient = "intended"
+membership = "mask"
+weighting = "count"
+weight_decay = 0.0
+num_points = 57
+least_share = 0.045
+""",
+    "superfednas": """name = "superfednas"
+constrained = true
+first_weight = 0.9
+annealed_share = 0.8
+""",
+}
+
+
+def former_run(path: Path, method: str) -> RunFolder:
+    """A run that an earlier version began."""
+    folder = RunFolder.create(path / method, load_recipe("digits", {"method.name": method}), threads=1, device="cpu")
+    text = (folder.path / "recipe.toml").read_text()
+    begin, end = text.index("[method]\n") + len("[method]\n"), text.index("\n[training]")
+    (folder.path / "recipe.toml").write_text(text[:begin] + FORMER[method] + text[end:])
+    folder.append_metrics({"round": 1})
+    return folder
+
+
+@pytest.mark.parametrize("method", FORMER)
+def test_a_run_goes_on_with_the_defaults_that_it_began_with(tmp_path: Path, method: str) -> None:
+    folder = former_run(tmp_path, method)
+    kept = folder.recipe().method.model_dump()
+    assert kept["weighting"] == "count"
+    assert kept.get("levels") == (((1, 0.4), (2, 0.5), (3, 0.6), (4, 1.0)) if method == "scalefl" else None)
+    for recipe in (load_recipe("digits", {"method.name": method}), load_recipe(str(folder.path / "recipe.toml"))):
+        again = RunFolder.create(folder.path, recipe, threads=1, device="cpu").recipe()
+        assert again.method.model_dump() == kept
+    given = load_recipe("digits", {"method.name": method, "method.weighting": "samples"})
+    with pytest.raises(InvalidInput, match=r"method.weighting is 'count' there and 'samples' here"):
+        RunFolder.create(folder.path, given, threads=1, device="cpu")
+
+
+@pytest.mark.parametrize("method", FORMER)
+def test_a_new_run_keeps_the_defaults_of_today(tmp_path: Path, method: str) -> None:
+    recipe = load_recipe("digits", {"method.name": method})
+    folder = RunFolder.create(tmp_path / "run", recipe, threads=1, device="cpu")
+    assert folder.recipe() == recipe
+    assert recipe.method.model_dump()["weighting"] == "samples"
+    folder.append_metrics({"round": 1})
+    assert RunFolder.create(folder.path, recipe, threads=1, device="cpu").recipe() == recipe

@@ -1,11 +1,14 @@
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tiny import TINY
 
+from fedfeast.data import load_dataset
 from fedfeast.engines import EagerEngine
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Validation
@@ -16,6 +19,7 @@ from fedfeast.federation import (
     RoundOrder,
     TooFewAnswers,
     learning_rate,
+    sample_cohort_as_authors,
 )
 from fedfeast.runs import Interrupted, Run
 from fedfeast.runs.assembly import Federation
@@ -77,6 +81,59 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     assert [row["losses"] for row in broken.folder.metrics()] == [row["losses"] for row in unbroken.folder.metrics()]
 
 
+def test_a_run_by_the_authors_rules_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    settings = {
+        **SHORT,
+        **{"population.source": "authors", "population.num_clients": 12, "population.least_macs": 4e4},
+        **{"partition.rule": "authors", "partition.loaded": "as-loaded", "data.split_rule": "authors"},
+        **{"training.cohort": "authors", "augmentation.mixing": "coin", "augmentation.mixup_beta": 0.4},
+        **{"augmentation.crop_padding": 2, "augmentation.crop_fill": "reflect"},
+    }
+    unbroken = Run.create("digits", tmp_path / "unbroken", settings).train()
+    federation = unbroken.federation
+    budgets = federation.population.budgets_macs
+    assert budgets.min() == federation.method.least_macs > federation.population.drawn_macs.min()  # lifted
+    assert len(federation.participants) == 12
+    assert [row["clients"] for row in unbroken.folder.metrics()] == [
+        sample_cohort_as_authors(range(12), 3, round_index) for round_index in range(4)
+    ]
+    partition = unbroken.summary["partition"]
+    assert partition["trained_validation_examples"] > 50
+    # As loaded, a shard's positions are those of the data set itself.
+    raw, shard = load_dataset("digits").train, federation.examples.shards[3]
+    assert torch.equal(federation.examples.of_client(3).inputs, raw.inputs[torch.from_numpy(shard)])
+    with pytest.raises(Interrupted, match="after round 3"):
+        Run.create("digits", tmp_path / "broken", settings).train(StopAfter(3))
+    broken = Run.create(str(tmp_path / "broken" / "recipe.toml"), tmp_path / "broken").train()
+    assert torch.equal(final_weights(unbroken), final_weights(broken))
+
+
+def test_a_run_by_files_goes_on_without_them(tmp_path: Path) -> None:
+    shards, split = tmp_path / "shards.npz", tmp_path / "split.csv"
+    order = np.random.default_rng(0).permutation(1442)
+    np.savez(shards, indices=order[:1300], offsets=[0, 40, 300, 700, 1300])
+    held = ["validation"] * 100 + ["calibration"] * 40
+    split.write_text(
+        "part,index\n" + "".join(f"{part},{one}\n" for part, one in zip(held, order[1300:1440], strict=True))
+    )
+    settings = {
+        **SHORT,
+        **{"population.num_clients": 4, "partition.file": str(shards), "partition.unused": "leave"},
+        "data.split_file": str(split),
+    }
+    unbroken = Run.create("digits", tmp_path / "unbroken", settings).train()
+    assert unbroken.summary["partition"]["unused_examples"] == 2
+    raw = load_dataset("digits").train
+    held_by_first = unbroken.federation.examples.of_client(0)
+    assert torch.equal(held_by_first.inputs, raw.inputs[torch.from_numpy(order[:40])])
+    with pytest.raises(Interrupted):
+        Run.create("digits", tmp_path / "broken", settings).train(StopAfter(3))
+    shards.unlink()
+    split.unlink()
+    broken = Run.open(tmp_path / "broken").train()
+    assert torch.equal(final_weights(unbroken), final_weights(broken))
+
+
 def test_a_damaged_checkpoint_costs_rounds_but_not_the_result(tmp_path: Path) -> None:
     unbroken = Run.create("digits", tmp_path / "unbroken", SHORT).train()
     with pytest.raises(Interrupted):
@@ -120,6 +177,16 @@ def test_divergence_is_said_and_the_last_checkpoint_stays(tmp_path: Path) -> Non
     settings = {**SHORT, "training.learning_rate": 1e30, "training.schedule": "constant"}
     with pytest.raises(InvalidInput, match=r"diverged in round 1 .* lower training.learning_rate = 1e\+30"):
         Run.create("digits", tmp_path / "run", settings).train()
+
+
+def test_a_methods_own_rate_goes_through_the_schedule(tmp_path: Path) -> None:
+    own = {"method.name": "fiarse", "method.learning_rate": 0.05, "method.clip_norm": math.inf}
+    settings = {**SHORT, **own, "training.rounds": 2, "training.momentum": 0.9, "training.last_batch": "short"}
+    run = Run.create("digits", tmp_path / "run", settings).train()
+    assert [row["learning_rate"] for row in run.folder.metrics()] == pytest.approx([0.05, 0.025])
+    again = Run.open(tmp_path / "run").recipe
+    assert (again.training.momentum, again.training.last_batch) == (0.9, "short")
+    assert again.settings()["method.clip_norm"] == math.inf
 
 
 def test_float64_is_a_precision_of_the_engine(tmp_path: Path) -> None:

@@ -138,6 +138,9 @@ def test_preparation_follows_training_and_augmentation() -> None:
     assert (preparation.batch_size, preparation.local_epochs) == (6, 3)
     assert preparation.augmentation == Augmentation(crop_padding=2, flip=True, randaugment=(1, 9))
     assert preparation.mixing == Mixing(mixup_beta=0.3, cutmix_beta=0.7)
+    other = build({**settings, "augmentation.crop_fill": "reflect", "augmentation.mixing": "coin"}).preparation
+    assert other.augmentation == Augmentation(2, True, (1, 9), "reflect")
+    assert other.mixing == Mixing(0.3, 0.7, "coin")
     plain = build({**settings, "augmentation.flip": False, "augmentation.mixing": "off"}).preparation
     assert plain.augmentation == Augmentation(crop_padding=2, flip=False, randaugment=(1, 9))
     assert plain.mixing is None

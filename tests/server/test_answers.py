@@ -11,6 +11,8 @@ def test_a_finished_run(trained: Path) -> None:
     assert (told.state, told.finished_rounds, told.total_rounds) == ("finished", 14, 14)
     assert (told.images.channels, told.images.side, told.images.classes) == (1, 8, 10)
     assert told.population_score == fedfeast.Run.open(trained).population_score
+    assert told.population_score_best == fedfeast.Run.open(trained).population_score_best
+    assert told.chosen_by == "mean over clients, each with the largest network it affords"
     assert told.validation_score is not None
     assert (told.clients, told.served_share) == (40, 1.0)
     assert told.remaining_seconds is None
@@ -22,6 +24,7 @@ def test_a_run_that_has_not_begun(tmp_path: Path) -> None:
     told = describe_run(WatchedRun(fedfeast.Run.create("digits", tmp_path / "run").folder.path, "run"), ["run"])
     assert (told.state, told.finished_rounds, told.total_rounds) == ("waiting", 0, 60)
     assert told.served_round is told.validation_score is told.population_score is told.clients is None
+    assert told.population_score_best is None
 
 
 def test_a_run_that_trains_says_how_long_it_will_take(folder: Path) -> None:

@@ -1,4 +1,5 @@
 import pytest
+from guessed_protocol import GUESSED
 
 from fedfeast.errors import InvalidInput
 from fedfeast.recipes import load_recipe
@@ -49,11 +50,19 @@ def test_runs_that_disagree_are_not_compared(setting: str, value: float, sentenc
 
 def test_the_protocol_in_words() -> None:
     told = describe_protocol(load_recipe("cifar100-paper"), (0, 1))
-    assert "the paper's 100 clients; gamma 1, cap 600M MACs, alpha_eff 0.45" in told["population"]
+    assert "100 clients as the authors drew them, budgets from Zipf(1.2); gamma 1, cap 600M" in told["population"]
+    guessed = describe_protocol(load_recipe("cifar100-paper", GUESSED), (0,))
+    assert "the paper's 100 clients; gamma 1, cap 600M MACs, alpha_eff 0.45" in guessed["population"]
+    assert told["checkpoint"].startswith("the best validated one (mean over clients, each with the largest network")
     assert "4000 rounds of 10 clients, 1 local epoch, batches of 64" in told["training"]
     assert told["seeds"] == "0, 1"
     drawn = describe_protocol(load_recipe("digits", ["partition.alpha_data=0.01", "partition.alpha_eff=none"]), (0,))
     assert "40 clients, budgets from Zipf(1.2); gamma 1, cap 5M MACs, alpha_data 0.01" in drawn["population"]
+    told = describe_protocol(load_recipe("cifar100-authors"), (0,))
+    assert told["checkpoint"].startswith("the best validated one (mean of 5 anchors)")
+    assert "divided by the authors' rule, as loaded" in told["population"]
+    listed = describe_protocol(load_recipe("digits", {"partition.file": "mine.npz"}), (0,))
+    assert "examples as mine.npz lists them" in listed["population"]
 
 
 def test_departures_from_the_recipe_and_from_the_papers_rounds_are_told() -> None:

@@ -105,3 +105,50 @@ def test_the_other_data_sets_caches_hold_the_papers_architectures(name: str, cha
     for row, variant in zip(csv.DictReader(text.splitlines()), cache, strict=True):
         assert (int(row["macs"]), int(row["params"])) == (variant.macs, variant.parameters)
         assert variant.macs <= float(row["target"])
+
+
+def test_the_authors_cache_ships_with_true_stated_and_run_time_macs() -> None:
+    cache = read_cache("cifar100-56-authors", PAPER, "keep")
+    assert len(cache) == 56
+    assert cache.is_priced
+    prices = [variant.price for variant in cache]
+    assert prices == sorted(prices)
+    anchors = [cache[row] for row in (0, 3, 22, 38, 55)]
+    assert [one.stated_macs for one in anchors] == [24_957_968, 49_578_000, 228_809_712, 408_240_144, 595_671_072]
+    assert [one.price for one in anchors] == [24_967_328, 49_587_360, 228_846_432, 408_295_584, 595_735_872]
+    assert [one.macs for one in anchors] == [24_967_328, 49_587_360, 281_340_768, 578_902_176, 652_064_064]
+    assert sum(one.macs > 1.05 * one.price for one in cache) == 31, "the networks that cost more than their label says"
+    assert cache[35] == cache[36], "one network stands there twice"
+
+
+def test_ties_need_a_rule() -> None:
+    with pytest.raises(InvalidInput, match=r"two variants cost 369616896 MACs: keep one .* variants\.ties=keep"):
+        read_cache("cifar100-56-authors", PAPER)
+
+
+def test_a_price_decides_order_and_affordability(tmp_path: Path) -> None:
+    small, large = Variant.of(PAPER, PAPER.space.smallest), Variant.of(PAPER, PAPER.space.largest)
+    cheap, dear = replace(large, listed_price=10), replace(small, listed_price=20, stated_macs=7)
+    cache = VariantCache.of([dear, cheap])
+    assert cache.variants == (cheap, dear)
+    assert cache.affordable(19) == (cheap,)
+    stated = VariantCache.of([dear, replace(cheap, stated_macs=5)])
+    write_cache(stated, PAPER, tmp_path / "priced.csv")
+    assert read_cache(str(tmp_path / "priced.csv"), PAPER) == stated
+
+
+@pytest.mark.parametrize("column", ["price", "stated"])
+@pytest.mark.parametrize("value", ["", "0", "-5", "1e6", "cheap"])
+def test_a_column_with_gaps_is_refused(tmp_path: Path, column: str, value: str) -> None:
+    header, first, second, *_ = packaged_text().splitlines()
+    path = tmp_path / "gaps.csv"
+    path.write_text("\n".join([f"{header},{column}", f"{first},24967328", f"{second},{value}"]))
+    with pytest.raises(InvalidInput, match=rf"gaps\.csv:3 has .* in its column {column}: give every row"):
+        read_cache(str(path), PAPER)
+
+
+def test_rows_of_one_price_keep_the_order_of_the_file() -> None:
+    small, large = Variant.of(PAPER, PAPER.space.smallest), Variant.of(PAPER, PAPER.space.largest)
+    first, second = replace(large, listed_price=10), replace(small, listed_price=10)
+    assert VariantCache.of([first, second], "keep").affordable(10) == (first, second)
+    assert VariantCache.of([second, first], "keep").affordable(10) == (second, first)

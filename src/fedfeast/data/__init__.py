@@ -31,6 +31,8 @@ from fedfeast.data.reading.options import PrepareOptions as PrepareOptions
 from fedfeast.data.reading.own_functions import load_own as load_own
 from fedfeast.data.reading.preparing import prepare_data as prepare_data
 from fedfeast.data.splits import ServerSplit as ServerSplit
+from fedfeast.data.splits import split_as_authors as split_as_authors
+from fedfeast.data.splits import split_by_file as split_by_file
 from fedfeast.data.splits import split_server_examples as split_server_examples
 
 ImageOptions = PrepareOptions  # its name while all data were images

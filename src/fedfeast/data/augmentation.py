@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -23,9 +24,10 @@ from fedfeast.errors import InvalidInput
 class Augmentation:
     """What each training image goes through; the defaults leave it as it is."""
 
-    crop_padding: int = 0  # black pixels added on each side before cropping back to size
+    crop_padding: int = 0  # pixels added on each side before cropping back to size
     flip: bool = False
     randaugment: tuple[int, int] | None = None  # operations per image, magnitude bin 0..30
+    crop_fill: Literal["black", "reflect"] = "black"  # what is added: nothing, or the image mirrored at its edge
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,11 +37,12 @@ class AugmentationPlan:
     crop_shifts: NDArray[np.int64]  # (examples, 2): rows and columns, -padding..padding
     flips: NDArray[np.bool_]  # (examples,)
     randaugment: RandAugmentPlan | None
+    reflects: bool = False  # beyond an edge lies the image's mirror image instead of black
 
     def select(self, examples: slice) -> "AugmentationPlan":
         """Return the plan of a range of examples, so that a long epoch can be applied in blocks."""
         randaugment = None if self.randaugment is None else self.randaugment.select(examples)
-        return AugmentationPlan(self.crop_shifts[examples], self.flips[examples], randaugment)
+        return AugmentationPlan(self.crop_shifts[examples], self.flips[examples], randaugment, self.reflects)
 
     @classmethod
     def concatenate(cls, plans: Sequence["AugmentationPlan"]) -> "AugmentationPlan":
@@ -49,6 +52,7 @@ class AugmentationPlan:
             np.concatenate([plan.crop_shifts for plan in plans]),
             np.concatenate([plan.flips for plan in plans]),
             RandAugmentPlan.concatenate(parts) if parts else None,
+            plans[0].reflects,
         )
 
 
@@ -61,10 +65,12 @@ def draw_augmentation(
         raise InvalidInput(f"crop_padding is {padding} pixels; give 0 or more.")
     crop_shifts = generator.integers(-padding, padding, size=(num_examples, 2), endpoint=True)
     flips = (generator.integers(2, size=num_examples) == 1) & augmentation.flip
+    reflects = augmentation.crop_fill == "reflect"
     if augmentation.randaugment is None:
-        return AugmentationPlan(crop_shifts, flips, None)
+        return AugmentationPlan(crop_shifts, flips, None, reflects)
     num_ops, magnitude = augmentation.randaugment
-    return AugmentationPlan(crop_shifts, flips, draw_randaugment(num_examples, num_ops, magnitude, generator))
+    randaugment = draw_randaugment(num_examples, num_ops, magnitude, generator)
+    return AugmentationPlan(crop_shifts, flips, randaugment, reflects)
 
 
 def apply_augmentation(images: Tensor, plan: AugmentationPlan) -> Tensor:
@@ -97,4 +103,11 @@ def _crop_and_flip(images: Tensor, plan: AugmentationPlan) -> Tensor:
     columns = np.broadcast_to(np.arange(width), (len(images), width))
     columns = np.where(plan.flips[:, None], columns[:, ::-1], columns) + plan.crop_shifts[:, 1:]
     rows = np.arange(height) + plan.crop_shifts[:, :1]
+    if plan.reflects:
+        rows, columns = _reflect(rows, height), _reflect(columns, width)
     return sample_pixels(images, send(rows[:, :, None], images), send(columns[:, None, :], images))
+
+
+def _reflect(places: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """Return places beyond an edge mirrored at the edge's own pixel, which is not repeated."""
+    return np.asarray(size - 1 - np.abs(size - 1 - np.abs(places)), dtype=np.int64)

@@ -1,7 +1,8 @@
 """A client's local epoch as a plan drawn first, then static batches made from it."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -20,6 +21,8 @@ from fedfeast.data.randaugment import send
 from fedfeast.data.sequences import NO_AUGMENTATION, SequenceAugmentation, SequencePlan, apply_sequences, draw_sequences
 from fedfeast.data.tasks import CLASSIFICATION, Task
 
+LastBatch = Literal["topped-up", "short"]
+
 BLOCK_EXAMPLES = 2048  # prepared at once: bounds the memory of a long local epoch
 
 
@@ -35,6 +38,12 @@ class Preparation:
     task: Task = CLASSIFICATION
     sequences: SequenceAugmentation = NO_AUGMENTATION
     draws: bool = False  # whether passes draw, as dropout does
+    last_batch: LastBatch = "topped-up"  # of an epoch
+    least_distinct: int = 1  # examples that a batch has to choose from; with fewer it is left out
+
+    def count_steps(self, num_examples: int) -> int:
+        """Return B_i: the mini-batches of a client's round."""
+        return count_steps(num_examples, self.batch_size, self.local_epochs, self.last_batch, self.least_distinct)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,12 +57,17 @@ class Batch:
     task: Task = CLASSIFICATION
     draw: Tensor | None = None  # (), int64: what passes draw from, where they do
 
+    def leading(self, rows: int) -> "Batch":
+        """Return the batch of the first examples alone."""
+        return replace(self, inputs=self.inputs[:rows], labels_a=self.labels_a[:rows], labels_b=self.labels_b[:rows])
+
 
 @dataclass(frozen=True, eq=False)
 class LocalPlan:
     """Every random choice of one client's batches in one round."""
 
     order: np.ndarray  # (steps, batch) positions in the client's examples
+    rows: np.ndarray  # (steps,) how many of them a batch has: behind these, positions mean nothing
     augmentation: AugmentationPlan
     mixing: MixPlan
     sequences: SequencePlan | None = None
@@ -66,6 +80,7 @@ class LocalPlan:
         draws = [plan.draws for plan in plans if plan.draws is not None]
         return cls(
             np.concatenate(orders),
+            np.concatenate([plan.rows for plan in plans]),
             AugmentationPlan.concatenate([plan.augmentation for plan in plans]),
             MixPlan.concatenate([plan.mixing for plan in plans]),
             SequencePlan.concatenate(sequences) if sequences else None,
@@ -78,9 +93,18 @@ class LocalPlan:
         return len(self.order)
 
 
-def count_steps(num_examples: int, batch_size: int, local_epochs: int) -> int:
+def count_steps(
+    num_examples: int,
+    batch_size: int,
+    local_epochs: int,
+    last_batch: LastBatch = "topped-up",
+    least_distinct: int = 1,
+) -> int:
     """Return B_i: the mini-batches of a client's round."""
-    return local_epochs * -(-num_examples // batch_size)
+    full, rest = divmod(num_examples, batch_size)
+    # A topped-up batch chooses from the whole shard, so that only a shard of fewer examples goes without it.
+    distinct = rest if last_batch == "short" else num_examples
+    return local_epochs * (full + int(rest > 0 and distinct >= least_distinct))
 
 
 def draw_local_plan(
@@ -91,21 +115,27 @@ def draw_local_plan(
     generator: np.random.Generator,
 ) -> LocalPlan:
     """Draw order, augmentation and mixing of a client's round, whose examples have a shape."""
-    batch_size = preparation.batch_size
-    epochs = [_epoch_order(num_examples, batch_size, generator) for _ in range(preparation.local_epochs)]
+    batch_size, is_short = preparation.batch_size, preparation.last_batch == "short"
+    steps = preparation.count_steps(num_examples) // preparation.local_epochs
+    epochs = [_epoch_order(num_examples, steps, preparation, generator) for _ in range(preparation.local_epochs)]
     order = np.concatenate(epochs)
+    rows = np.full(len(order), batch_size)
+    if is_short and steps * batch_size > num_examples:
+        rows[steps - 1 :: steps] = num_examples % batch_size
     augmentation = draw_augmentation(preparation.augmentation, order.size, generator)
     # Choice: the turns go on over rounds, else a client of one step a round would never see CutMix.
     mixing = draw_mixing(
         preparation.mixing, len(order), batch_size, _image_size(shape), generator, first_turn=round_index
     )
+    if is_short:
+        mixing = mixing.within(rows)
     # From generators of their own: what one of them draws changes nothing that another does.
     of_sequences, of_passes = generator.spawn(2)
     sequences = None
     if not preparation.sequences.is_none:
         sequences = draw_sequences(preparation.sequences, order.size, shape, of_sequences)
     draws = of_passes.integers(2**62, size=len(order)) if preparation.draws else None
-    return LocalPlan(order, augmentation, mixing, sequences, draws)
+    return LocalPlan(order, rows, augmentation, mixing, sequences, draws)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,10 +153,10 @@ def make_batches(examples: Examples, plan: LocalPlan, preparation: Preparation, 
     """Yield the planned batches on the examples' device, prepared in blocks of several steps."""
     for steps in blocks_of_steps(plan, BLOCK_EXAMPLES):
         stack = make_stack(examples, plan, steps, preparation.normalisation, dtype)
-        for step in range(len(stack.mix)):
+        for step, rows in enumerate(plan.rows[steps].tolist()):
             labels = stack.labels_a[step], stack.labels_b[step]
             draw = None if stack.draw is None else stack.draw[step]
-            yield Batch(stack.inputs[step], *labels, stack.mix[step], preparation.task, draw)
+            yield Batch(stack.inputs[step], *labels, stack.mix[step], preparation.task, draw).leading(rows)
 
 
 def blocks_of_steps(plan: LocalPlan, num_examples: int) -> Iterator[slice]:
@@ -156,12 +186,14 @@ def make_stack(
     return BatchStack(inputs, labels_a, labels_b, shares, draw)
 
 
-def _epoch_order(num_examples: int, batch_size: int, generator: np.random.Generator) -> np.ndarray:
-    """Return (steps, batch) positions: one permutation, topped up from fresh ones to full batches."""
+def _epoch_order(num_examples: int, steps: int, preparation: Preparation, generator: np.random.Generator) -> np.ndarray:
+    """Return (steps, batch) positions: one permutation, filled up from fresh ones, or with what is never looked at."""
     # Choice: static batches (docs/decisions/004).
-    steps = count_steps(num_examples, batch_size, 1)
-    permutations = [generator.permutation(num_examples) for _ in range(-(-steps * batch_size // num_examples))]
-    return np.concatenate(permutations)[: steps * batch_size].reshape(steps, batch_size)
+    size = steps * preparation.batch_size
+    count = 1 if preparation.last_batch == "short" else -(-size // num_examples)
+    permutations = [generator.permutation(num_examples) for _ in range(count)]
+    unused = np.zeros(max(0, size - count * num_examples), dtype=np.int64)
+    return np.concatenate([*permutations, unused])[:size].reshape(steps, preparation.batch_size)
 
 
 def _image_size(shape: tuple[int, ...]) -> tuple[int, int]:

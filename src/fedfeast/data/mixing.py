@@ -1,7 +1,8 @@
-"""Mixup (Zhang et al., 2018) and CutMix (Yun et al., 2019) by turns, one mix for each mini-batch."""
+"""Mixup (Zhang et al., 2018) and CutMix (Yun et al., 2019) by turns or by a coin, one mix for each mini-batch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -14,11 +15,12 @@ from fedfeast.errors import InvalidInput
 
 @dataclass(frozen=True)
 class Mixing:
-    """The parameters of the symmetric Beta distributions that the mixing shares come from."""
+    """The parameters of the symmetric Beta distributions that the mixing shares come from, and whose turn it is."""
 
     # Choice: the paper names no parameters; 1.0 draws the share uniformly.
     mixup_beta: float = 1.0
     cutmix_beta: float = 1.0
+    turns: Literal["alternate", "coin"] = "alternate"
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +41,13 @@ class MixPlan:
         """Return the plan of a range of mini-batches."""
         return MixPlan(self.is_cutmix[steps], self.lambdas[steps], self.partners[steps], self.boxes[steps])
 
+    def within(self, rows: NDArray[np.int64]) -> "MixPlan":
+        """Return the plan of mini-batches that end after so many examples each: no partner comes from behind."""
+        partners = np.tile(np.arange(self.partners.shape[1]), (len(rows), 1))
+        for own, drawn, count in zip(partners, self.partners, rows, strict=True):
+            own[:count] = drawn[drawn < count]  # in their order: a permutation again, and each with the same chance
+        return MixPlan(self.is_cutmix, self.lambdas, partners, self.boxes)
+
     @classmethod
     def concatenate(cls, plans: Sequence["MixPlan"]) -> "MixPlan":
         """Return the plan of all mini-batches, one plan's after another's."""
@@ -54,7 +63,7 @@ def draw_mixing(
     generator: np.random.Generator,
     first_turn: int = 0,
 ) -> MixPlan:
-    """Draw the mixes of a number of mini-batches: Mixup on even turns, CutMix on odd ones, counted from first_turn."""
+    """Draw the mixes of some mini-batches: Mixup on even turns from first_turn, CutMix on odd ones, or by a coin."""
     partners = np.tile(np.arange(batch_size), (steps, 1))
     if mixing is None:
         nothing = np.zeros(steps, dtype=bool)
@@ -62,8 +71,11 @@ def draw_mixing(
     for name, beta in (("mixup_beta", mixing.mixup_beta), ("cutmix_beta", mixing.cutmix_beta)):
         if not beta > 0:
             raise InvalidInput(f"{name} is {beta}; give a number above 0.")
-    # Choice: the paper only says "alternating"; we take turns by mini-batch.
-    is_cutmix = (first_turn + np.arange(steps)) % 2 == 1
+    if mixing.turns == "coin":
+        is_cutmix = generator.integers(2, size=steps) == 1
+    else:
+        # Choice: the paper only says "alternating"; we take turns by mini-batch.
+        is_cutmix = (first_turn + np.arange(steps)) % 2 == 1
     betas = np.where(is_cutmix, mixing.cutmix_beta, mixing.mixup_beta)
     lambdas = generator.beta(betas, betas)
     partners = generator.permuted(partners, axis=1)

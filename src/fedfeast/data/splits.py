@@ -1,15 +1,28 @@
-"""The server's own examples: class-balanced validation and calibration sets, split off first."""
+"""The server's own examples, split off first: class-balanced, by the authors' rule, or those of a file."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import torch
 
 from fedfeast.errors import InvalidInput
+from fedfeast.population.authors import DATA_SEED, permute_training
+from fedfeast.population.index_files import read_server_indices
+
+# How many of the 5,000 CIFAR-100 images that the authors' server holds are of each class: with these the sizes of
+# their shards are known without the data.
+AUTHORS_CIFAR100_CLASSES = (
+    *(54, 55, 48, 52, 49, 57, 38, 52, 48, 45, 56, 52, 53, 40, 47, 41, 55, 51, 65, 52, 62, 57, 42, 46, 48),
+    *(46, 50, 51, 47, 44, 50, 41, 45, 58, 39, 47, 51, 52, 53, 59, 53, 57, 39, 48, 39, 53, 46, 51, 49, 58),
+    *(53, 48, 57, 58, 41, 38, 54, 58, 51, 53, 38, 55, 48, 54, 51, 43, 57, 48, 43, 56, 52, 47, 54, 50, 58),
+    *(46, 49, 50, 45, 53, 45, 42, 55, 62, 43, 48, 49, 54, 51, 43, 50, 44, 57, 57, 59, 44, 51, 44, 64, 39),
+)
 
 
 @dataclass(frozen=True, eq=False)
 class ServerSplit:
-    """Disjoint positions: the clients' in training, the server's in its own examples or, without those, in training."""
+    """Positions: the clients' in training, the server's in its own examples or, without those, in training."""
 
     clients: np.ndarray
     validation: np.ndarray
@@ -31,6 +44,39 @@ def split_server_examples(
     if not len(split.clients):
         raise _no_room(num_validation, num_calibration, len(labels), "training examples")
     return split
+
+
+def split_as_authors(
+    num_training: int, num_validation: int, num_calibration: int, num_server: int | None = None
+) -> ServerSplit:
+    """Return the authors' split: not by class, in the order that they drew, the pool in its permuted order."""
+    held_out, available = num_validation + num_calibration, num_training if num_server is None else num_server
+    what = "training examples" if num_server is None else "examples of the server"
+    if (
+        num_validation < 1
+        or num_calibration < 1
+        or held_out > available
+        or (num_server is None and held_out == available)
+    ):
+        raise _no_room(num_validation, num_calibration, available, what)
+    if num_server is None:
+        permuted, _ = permute_training(num_training)
+        clients, server = permuted[held_out:], permuted[:held_out]
+    else:
+        clients, server = np.arange(num_training), np.arange(num_server)
+    drawn = server[torch.randperm(len(server), generator=torch.Generator().manual_seed(DATA_SEED)).numpy()]
+    return ServerSplit(clients, drawn[num_calibration:held_out], drawn[:num_calibration])
+
+
+def split_by_file(path: str | Path, num_training: int, num_server: int | None = None) -> ServerSplit:
+    """Return the split that a file lists; whatever it does not list of training is the clients'."""
+    available, whose = (num_training, "training") if num_server is None else (num_server, "server")
+    validation, calibration = read_server_indices(path, available, whose)
+    listed = np.concatenate((validation, calibration))
+    clients = np.delete(np.arange(num_training), listed) if num_server is None else np.arange(num_training)
+    if not len(clients):
+        raise InvalidInput(f"{path} gives the server all {num_training} training examples: leave the clients some.")
+    return ServerSplit(clients, validation, calibration)
 
 
 def _deal(

@@ -6,7 +6,6 @@ from dataclasses import replace
 from torch import Tensor
 
 from fedfeast.data import Preparation
-from fedfeast.data.batches import count_steps
 from fedfeast.engines.ranks import Ranks
 from fedfeast.evaluation import Curve, Validation
 from fedfeast.federation import (
@@ -55,7 +54,7 @@ class DistributedEngine(Engine):
     def _expected_work(self, assignment: Assignment) -> float:
         """Return the work to expect of a client's round, in forward MACs."""
         preparation, network = self._preparation, self.method.network
-        steps = count_steps(assignment.client.num_examples, preparation.batch_size, preparation.local_epochs)
+        steps = preparation.count_steps(assignment.client.num_examples)
         expected = self.method.expected_passes(assignment).items()
         return steps * sum(
             share * (preparation.batch_size * network.macs(architecture) + PASS_MACS)

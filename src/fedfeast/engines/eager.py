@@ -1,9 +1,10 @@
 """The eager engine: clients one after another in plain PyTorch. The reference that every other engine must equal."""
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Container, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 import torch
@@ -30,17 +31,20 @@ class ClientSlot:
         # What passes compute with; the client's own weights for nearly all methods.
         self._effective = torch.zeros_like(self._weights) if method.changes_weights else self._weights
         self._leaves = lru_cache(maxsize=LEAF_SETS)(self._make_leaves)
+        self._reached: set[str] = set()  # the tensors that the step's passes went through
 
     def load(self, assignment: Assignment, received: Tensor) -> None:
         """Take in the vector that a client received."""
         self.layout = layout = assignment.slice_map.layout
         self.weights, self.gradient = self._weights[: layout.size], self._gradient[: layout.size]
         self.weights.copy_(received)
+        self._velocity: Tensor | None = None  # made with the first step that has momentum
         self.constants: Constants = {name: one.to(self._device) for name, one in assignment.constants.items()}
 
     def begin_step(self) -> None:
         """Forget the last step's gradient; make the weights that this step's passes compute with."""
         self.gradient.zero_()
+        self._reached.clear()
         if self._method.changes_weights:
             self._effective[: self.layout.size] = self._method.weights(self.weights, self.constants)
 
@@ -48,11 +52,16 @@ class ClientSlot:
         """Update the weights by the gradients that the step's passes added up."""
         if self._method.changes_weights:
             self.gradient.copy_(self._method.weight_gradient(self.gradient, self.weights, self.constants))
-        sgd_step_(self.weights, self.gradient, sgd, learning_rate)
+        if sgd.momentum and self._velocity is None:
+            self._velocity = torch.zeros_like(self.weights)
+        ranges = None if sgd.unreached == "decay" else reached_ranges(self.layout, self._reached)
+        sgd_step_(self.weights, self.gradient, sgd, learning_rate, self._velocity, ranges)
 
     def leaves(self, architecture: Hashable) -> "Leaves":
         """Return an architecture's tensors as autograd leaves, each with its place in the gradient."""
-        return self._leaves(self.layout, architecture)
+        leaves = self._leaves(self.layout, architecture)
+        self._reached.update(leaves.weights)
+        return leaves
 
     def _make_leaves(self, layout: Layout, architecture: Hashable) -> "Leaves":
         shapes = self._network.shapes(architecture)
@@ -104,11 +113,36 @@ def add_up_losses(losses: RoleLosses) -> dict[str, tuple[float, int]]:
     return {role: (float(torch.stack(values).double().sum()), len(values)) for role, values in losses.items()}
 
 
-def sgd_step_(weights: Tensor, gradient: Tensor, sgd: LocalSgd, learning_rate: float) -> None:
-    """Clip the summed gradient's norm, then step once; decay acts on every position the client holds."""
+def sgd_step_(
+    weights: Tensor,
+    gradient: Tensor,
+    sgd: LocalSgd,
+    learning_rate: float,
+    velocity: Tensor | None = None,
+    ranges: Iterable[slice] | None = None,
+) -> None:
+    """Clip the summed gradient's norm, then step once; decay and momentum act on every position, or in some ranges."""
     norm = torch.linalg.vector_norm(gradient)
     gradient.mul_((sgd.clip_norm / (norm + 1e-6)).clamp(max=1.0))
-    weights.mul_(1.0 - learning_rate * sgd.weight_decay).add_(gradient, alpha=-learning_rate)
+    for part in [slice(None)] if ranges is None else ranges:
+        here, slope = weights[part], gradient[part]
+        if velocity is None:
+            here.mul_(1.0 - learning_rate * sgd.weight_decay).add_(slope, alpha=-learning_rate)
+        else:
+            pushed = velocity[part].mul_(sgd.momentum).add_(slope).add_(here, alpha=sgd.weight_decay)
+            here.sub_(pushed, alpha=learning_rate)
+
+
+def reached_ranges(layout: Layout, reached: Container[str]) -> Iterator[slice]:
+    """Yield the parts of a flat vector that hold the named tensors, neighbours joined."""
+    inside = sorted((layout.offsets[name], prod(shape)) for name, shape in layout.shapes.items() if name in reached)
+    start = end = 0
+    for offset, size in inside:
+        if offset != end:
+            yield slice(start, end)
+            start = offset
+        end = offset + size
+    yield slice(start, end)
 
 
 @dataclass(frozen=True)

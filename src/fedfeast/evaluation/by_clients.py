@@ -149,7 +149,7 @@ class ClientEvaluator(ClientsValidation):
         for place, point in enumerate(points):
             on_point(point)
             deployed = method.deploy(flat, point)
-            able = [number for number, one in enumerate(self.clients) if one.budget_macs >= point.macs]
+            able = [number for number, one in enumerate(self.clients) if one.budget_macs >= point.price]
             sums = StatisticsSums({}, 0)
             layers = norm_layers(deployed, self.blank)
             for number in able if layers else ():
@@ -208,7 +208,10 @@ class SumsByClient:
         return Measured(
             self._asking.task,
             self._asking.metric,
-            tuple(Cost(point.name, one.macs, one.parameters) for point, one in zip(points, costs, strict=True)),
+            tuple(
+                Cost(point.name, one.macs, one.parameters, point.listed_price)
+                for point, one in zip(points, costs, strict=True)
+            ),
             table,
             self._clients,
             self.statistics,

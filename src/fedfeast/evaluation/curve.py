@@ -3,13 +3,16 @@
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from fedfeast.data.tasks import ACCURACY, Metric
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import OperatingPoint
+
+# What a client gets: the largest point that it affords, or of all that it affords the one with the best value.
+Serving = Literal["largest", "best"]
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,12 @@ class CurvePoint:
     value: float  # of the metric that scores
     figures: Mapping[str, float] = field(default_factory=dict, hash=False)  # all metrics of the task, where measured
     standard_error: float | None = None  # of the value over clients, where the examples' clients are known
+    listed_price: int | None = None  # in MACs, where its cache has prices
+
+    @property
+    def price(self) -> int:
+        """The MACs that budgets are compared with: its own, unless its cache says otherwise."""
+        return self.macs if self.listed_price is None else self.listed_price
 
     @property
     def accuracy(self) -> float:
@@ -33,7 +42,7 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class Curve:
-    """Measured operating points, least MACs first, and the metric of their values."""
+    """Measured operating points, least price first, and the metric of their values."""
 
     points: tuple[CurvePoint, ...]
     metric: Metric = ACCURACY
@@ -51,6 +60,7 @@ class Curve:
                 row["value"] if "value" in row else row["accuracy"],  # all that the first release wrote
                 row["figures"] if "figures" in row else {"accuracy": row["accuracy"]},
                 row.get("standard_error"),
+                row.get("price"),
             )
             for row in rows
         )
@@ -86,7 +96,7 @@ class Curve:
 
     def serve(self, budget_macs: float) -> CurvePoint | None:
         """Return the largest point the budget affords, or None."""
-        affordable = bisect_right(self.points, budget_macs, key=lambda point: point.macs)
+        affordable = bisect_right(self.points, budget_macs, key=lambda point: point.price)
         return self.points[affordable - 1] if affordable else None
 
     @property
@@ -94,20 +104,39 @@ class Curve:
         """The point with the best value, whatever it costs."""
         return max(self.points, key=lambda point: self.metric.merit(point.value))
 
-    def client_values(self, budgets_macs: np.ndarray) -> np.ndarray:
-        """Return what each client gets under largest-affordable serving."""
-        # Choice: a client that nothing fits counts, so that a method cannot win by leaving clients out (008, 024).
-        values = np.array([self.unserved] + [point.value for point in self.points])
-        macs = np.array([point.macs for point in self.points])
-        return values[np.searchsorted(macs, budgets_macs, side="right")]
+    @property
+    def is_priced(self) -> bool:
+        """Whether budgets are compared with other MACs than the points have."""
+        return any(point.listed_price is not None for point in self.points)
 
-    def population_score(self, budgets_macs: np.ndarray) -> float:
-        """Return the mean of the metric over clients under largest-affordable serving."""
-        return float(self.client_values(budgets_macs).mean())
+    def client_values(self, budgets_macs: np.ndarray, serving: Serving = "largest") -> np.ndarray:
+        """Return what each client gets: the value of the largest point it affords, or the best of those."""
+        values = np.array([point.value for point in self.points])
+        if serving == "best" and self.points:
+            sign = self.metric.merit(1.0)
+            values = sign * np.maximum.accumulate(sign * values)
+        # Choice: a client that nothing fits counts, so that a method cannot win by leaving clients out (008, 024).
+        values = np.concatenate([[self.unserved], values])
+        return np.asarray(values[self.count_affordable(budgets_macs)])
+
+    def count_affordable(self, budgets_macs: np.ndarray) -> np.ndarray:
+        """Return how many points each budget affords; the last of them serves it."""
+        return np.asarray(np.searchsorted([point.price for point in self.points], budgets_macs, side="right"))
+
+    def population_score(self, budgets_macs: np.ndarray, serving: Serving = "largest") -> float:
+        """Return the mean of the metric over clients, each with the largest point it affords, or the best of those."""
+        return float(self.client_values(budgets_macs, serving).mean())
+
+    def population_scores(self, budgets_macs: np.ndarray) -> dict[str, float]:
+        """Return both population scores for a file: by the largest affordable point, and by the best one."""
+        return {
+            "population_score": self.population_score(budgets_macs),
+            "population_score_best": self.population_score(budgets_macs, "best"),
+        }
 
     def served_share(self, budgets_macs: np.ndarray) -> float:
         """Return the share of clients that any point fits."""
-        return float(np.mean(budgets_macs >= self.points[0].macs))
+        return float(np.mean(budgets_macs >= self.points[0].price))
 
     def _figures(self, point: CurvePoint) -> dict[str, float]:
         return dict(point.figures) or {self.metric.name: point.value}
@@ -119,7 +148,8 @@ def metric_of(facts: Mapping[str, Any]) -> Metric:
 
 
 def _costs(point: CurvePoint) -> dict[str, Any]:
-    return {"name": point.name, "macs": point.macs, "parameters": point.parameters}
+    priced = {} if point.listed_price is None else {"price": point.listed_price}
+    return {"name": point.name, "macs": point.macs, "parameters": point.parameters, **priced}
 
 
 @dataclass(frozen=True)
@@ -144,5 +174,5 @@ def count_client_wins(curve: Curve, other: Curve, budgets_macs: np.ndarray) -> C
 
 def served_points(points: Sequence[OperatingPoint], budgets_macs: np.ndarray) -> tuple[OperatingPoint, ...]:
     """Return the points that largest-affordable serving hands to at least one client."""
-    positions = np.searchsorted([point.macs for point in points], budgets_macs, side="right")
+    positions = np.searchsorted([point.price for point in points], budgets_macs, side="right")
     return tuple(points[position - 1] for position in np.unique(positions) if position > 0)

@@ -27,6 +27,7 @@ class Cost(NamedTuple):
     name: str
     macs: int
     parameters: int
+    listed_price: int | None = None  # in MACs, where its cache has prices
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +44,7 @@ class Measured:
 
     task: Task
     metric: Metric
-    costs: tuple[Cost, ...]  # least MACs first
+    costs: tuple[Cost, ...]  # least price first
     totals: Tensor  # (points, clients, sums) in float64; one client where nobody knows whose the examples are
     clients: tuple[str, ...] = ()  # their names, where they are known
     # Of each network by name, where clients gave the sums for them; and what is to be said of the evaluation.
@@ -74,7 +75,9 @@ class Measured:
 
     def _point(self, place: int) -> CurvePoint:
         figures = self.task.figures(self.totals[place].sum(dim=0))
-        return CurvePoint(*self.costs[place], figures[self.metric.name], figures, self._standard_error(place))
+        name, macs, parameters, price = self.costs[place]
+        value, error = figures[self.metric.name], self._standard_error(place)
+        return CurvePoint(name, macs, parameters, value, figures, error, price)
 
     def _standard_error(self, place: int) -> float | None:
         """Return the standard error of the value over clients, each left out in turn."""
@@ -104,6 +107,7 @@ class Evaluator:
     clients: ClientIndex | None = None  # of the test examples
     scored_by: Metric | None = None  # without it the task's first metric
     limit: BatchLimit = field(default_factory=BatchLimit)
+    calibration_batch: int | None = None  # examples a batch in recalibration; without it as equal as can be
 
     @property
     def metric(self) -> Metric:
@@ -132,7 +136,7 @@ class Evaluator:
 
     def recalibrate(self, deployed: Deployed) -> Statistics:
         """Return the statistics that the network is served with."""
-        return recalibrate(deployed, self.calibration, self.normalisation)
+        return recalibrate(deployed, self.calibration, self.normalisation, self.calibration_batch)
 
     def totals(self, deployed: Deployed, statistics: Statistics) -> Tensor:
         """Return the sums by client, (clients, sums); all test examples as one where nobody knows whose they are."""
@@ -183,7 +187,7 @@ def measure_sets(
     for point in points:
         on_point(point)
         deployed = method.deploy(flat, point)
-        costs.append(Cost(point.name, deployed.macs, deployed.parameters))
+        costs.append(Cost(point.name, deployed.macs, deployed.parameters, point.listed_price))
         layers: dict[int, ByStatistics] = {}  # sets may share their calibration examples
         for name, evaluator in sets.items():
             shared = id(evaluator.calibration)

@@ -34,7 +34,7 @@ class Exposure:
         rule: TrainingRule = "full",
     ) -> "Exposure":
         """Count what each client affords; both arrays hold one entry per client."""
-        affordable = np.searchsorted([variant.macs for variant in cache], np.asarray(budgets_macs), side="right")
+        affordable = np.searchsorted([variant.price for variant in cache], np.asarray(budgets_macs), side="right")
         examples = np.asarray(num_examples, dtype=np.float64)
         if affordable.shape != examples.shape:
             raise InvalidInput(
@@ -66,7 +66,7 @@ class Exposure:
         """Return sum_i amount_i h_i(u) per region."""
         num_variants = self.regions.num_variants
         by_affordable = np.bincount(self.affordable, amounts, num_variants + 1)
-        return np.asarray(self.regions.activates @ (expected_passes(self.rule, num_variants) @ by_affordable))
+        return np.asarray(self.regions.activates @ (expected_passes(self.rule, self.regions.networks) @ by_affordable))
 
     def expected_routed_mass(self, cohort_size: int) -> Floats:
         """Return the expected number of a cohort's examples whose clients receive each region (Prop. 2)."""

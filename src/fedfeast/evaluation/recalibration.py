@@ -3,10 +3,12 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from fedfeast.data import Examples, Normalisation, normalise
+from fedfeast.data import Augmentation, Examples, Normalisation, normalise
+from fedfeast.data.augmentation import apply_augmentation, draw_augmentation
 from fedfeast.federation import Deployed
 from fedfeast.networks.normalisation import RecordingByBatch, Statistics
 
@@ -15,15 +17,39 @@ CALIBRATION_BATCH = 250
 
 
 @torch.no_grad()
-def recalibrate(deployed: Deployed, calibration: Examples, normalisation: Normalisation | None) -> Statistics:
-    """Return each norm layer's mean and variance over the calibration examples, batch by batch."""
+def recalibrate(
+    deployed: Deployed, calibration: Examples, normalisation: Normalisation | None, batch_size: int | None = None
+) -> Statistics:
+    """Return each norm layer's mean and variance over the calibration examples, batch by batch.
+
+    Batches are of the given size, the last one what is left; without it as equal as can be.
+    """
     recording = RecordingByBatch()
     dtype = deployed.flat.dtype
-    for number, (inputs, _) in enumerate(in_batches(calibration, normalisation, CALIBRATION_BATCH, dtype)):
+    if batch_size is None:
+        batches = (inputs for inputs, _ in in_batches(calibration, normalisation, CALIBRATION_BATCH, dtype))
+    else:
+        pieces = _in_full_batches(calibration.inputs, batch_size)
+        batches = (normalise(inputs, normalisation, dtype) for inputs in pieces)
+    for number, inputs in enumerate(batches):
         deployed(inputs, recording)
         if number == 0 and recording.is_empty:
             break  # no layer needs statistics, and the other batches would say the same
     return recording.statistics(dtype)
+
+
+def augmented(examples: Examples, augmentation: Augmentation, generator: np.random.Generator) -> Examples:
+    """Return images as training sees them, cropped, flipped and RandAugmented once, but never mixed."""
+    plan = draw_augmentation(augmentation, len(examples), generator)
+    return Examples(apply_augmentation(examples.inputs, plan), examples.labels)
+
+
+def _in_full_batches(inputs: Tensor, batch_size: int) -> list[Tensor]:
+    """Return batches of a size and one of the rest, which the one before it takes in where it is a single example."""
+    pieces = list(torch.split(inputs, batch_size))
+    if len(pieces) > 1 and len(pieces[-1]) == 1:
+        pieces[-2:] = [torch.cat(pieces[-2:])]
+    return pieces
 
 
 @dataclass(frozen=True, eq=False)

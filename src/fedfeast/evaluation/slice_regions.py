@@ -1,6 +1,6 @@
 """The supernet cut into regions that are routed and activated as one, and what no variant ever activates (Sec. 3.3)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from math import prod
@@ -36,6 +36,7 @@ class SliceRegions:
     num_parameters: Counts  # (regions,)
     routed_from: Counts  # (regions,) the fewest variants a client must afford; one more than there are: never
     activates: NDArray[np.bool_]  # (regions, variants)
+    networks: tuple[Hashable, ...]  # the variants' architectures, which a cache may have twice
 
     @property
     def num_variants(self) -> int:
@@ -54,7 +55,7 @@ class SliceRegions:
 
     def multiplicities(self, rule: TrainingRule = "full") -> NDArray[np.float64]:
         """Return h_g, (regions, variants + 1): its expected activations per local step (Eq. 10)."""
-        return np.asarray(self.activates @ expected_passes(rule, self.num_variants))
+        return np.asarray(self.activates @ expected_passes(rule, self.networks))
 
 
 def cut_regions(network: ElasticNetwork, cache: VariantCache) -> SliceRegions:
@@ -79,20 +80,23 @@ def cut_regions(network: ElasticNetwork, cache: VariantCache) -> SliceRegions:
         num_parameters=np.concatenate(sizes),
         routed_from=1 + (~np.concatenate(routed)).sum(axis=1),  # envelopes are nested: those that miss it come first
         activates=np.concatenate(activates),
+        networks=tuple(variant.architecture for variant in cache),
     )
 
 
-def expected_passes(rule: TrainingRule, num_variants: int) -> NDArray[np.float64]:
+def expected_passes(rule: TrainingRule, networks: Sequence[Hashable]) -> NDArray[np.float64]:
     """Return (variants, variants + 1): how often a local step trains each, by the number a client affords."""
-    passes = np.zeros((num_variants, num_variants + 1))
-    if rule != "local-max":
-        passes[0, 1:] = 1
-    if rule != "global-min":
-        largest = np.arange(num_variants)
-        passes[largest, largest + 1] = 1
-    if rule == "full":
-        for affordable in range(3, num_variants + 1):
-            passes[1 : affordable - 1, affordable] = 1 / (affordable - 2)
+    passes = np.zeros((len(networks), len(networks) + 1))
+    for affordable in range(1, len(networks) + 1):
+        smallest, largest = networks[0], networks[affordable - 1]
+        of_client = passes[:, affordable]
+        if rule != "local-max":
+            of_client[0] = 1
+        if rule == "local-max" or (rule != "global-min" and largest != smallest):
+            of_client[affordable - 1] = 1
+        interior = [place for place in range(1, affordable - 1) if networks[place] not in (smallest, largest)]
+        if rule == "full" and interior:
+            of_client[interior] = 1 / len(interior)
     return passes
 
 

@@ -17,6 +17,7 @@ from fedfeast.federation.aggregation.robust import Aggregation as Aggregation
 from fedfeast.federation.aggregation.robust import BufferedAnswers as BufferedAnswers
 from fedfeast.federation.aggregation.update_policy import UpdatePolicy as UpdatePolicy
 from fedfeast.federation.cohort import sample_cohort as sample_cohort
+from fedfeast.federation.cohort import sample_cohort_as_authors as sample_cohort_as_authors
 from fedfeast.federation.engine import Collected as Collected
 from fedfeast.federation.engine import Engine as Engine
 from fedfeast.federation.engine import RoundOrder as RoundOrder

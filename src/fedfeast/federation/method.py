@@ -1,7 +1,7 @@
 """The interface of a federated method: what is sent, trained, merged and served."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -27,6 +27,9 @@ class Method(ABC):
     plans_differ: ClassVar[bool] = False  # whether clients of the same budget may be given different networks
     changes_weights: ClassVar[bool] = False  # whether passes compute with other weights than the client's: weights()
     cost_follows_weights: ClassVar[bool] = False  # whether what a point costs depends on the weights: deploy()
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # sets of options by name: method.preset
+    # What options were before they existed or had another default: runs that began then go on with them.
+    former_defaults: ClassVar[Mapping[str, Any]] = {}
     network: Network
 
     def __init_subclass__(cls) -> None:
@@ -60,7 +63,7 @@ class Method(ABC):
     @property
     def least_macs(self) -> int:
         """The smallest budget that the method is made for; clients below it are an error unless excluded."""
-        return self.operating_points()[0].macs
+        return self.operating_points()[0].price
 
     def initial_state(self) -> State:
         """Return the memory a federation starts with."""
@@ -112,7 +115,7 @@ class Method(ABC):
 
     @abstractmethod
     def operating_points(self) -> tuple[OperatingPoint, ...]:
-        """Return the networks to serve, least MACs first."""
+        """Return the networks to serve, least price first: least MACs, unless a cache has prices."""
 
     def trained_architectures(self) -> tuple[Hashable, ...]:
         """Return the architectures that training comes back to; others may occur, and are not prepared for."""

@@ -55,6 +55,12 @@ class OperatingPoint:
     macs: int
     parameters: int
     architecture: Hashable
+    listed_price: int | None = None  # in MACs, where its cache has prices
+
+    @property
+    def price(self) -> int:
+        """The MACs that budgets are compared with: its own, unless its cache says otherwise."""
+        return self.macs if self.listed_price is None else self.listed_price
 
 
 @dataclass(frozen=True, eq=False)

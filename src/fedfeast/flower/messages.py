@@ -68,7 +68,7 @@ class Report(Message):
     """What a client says of the training that its weights come from."""
 
     num_examples: Count
-    num_steps: Annotated[int, Field(ge=1, le=MOST_STEPS)]
+    num_steps: Annotated[int, Field(ge=0, le=MOST_STEPS)]  # none with too few examples for a batch
     losses: Annotated[
         dict[Role, Annotated[list[Loss | int], Field(min_length=2, max_length=2)]], Field(max_length=MOST_ROLES)
     ]

@@ -75,6 +75,9 @@ def fleet_recipe(base: Recipe) -> Recipe:
         raise InvalidInput(
             f"adversary.share = {base.adversary.share}: only simulated clients lie on demand; leave it out on a fleet."
         )
+    for setting, file in (("partition.file", base.partition.file), ("data.split_file", base.data.split_file)):
+        if file is not None:
+            raise InvalidInput(f"{setting} = {file!r} is for clients of one machine: leave it out on a fleet.")
     settings: dict[str, Any] = {"population.source": "fleet", "population.file": "none", "checkpoint.every_rounds": 1}
     if base.population.correlation is not None:
         settings["population.correlation"] = "none"  # of budgets that are dealt out; the fleet's are its own

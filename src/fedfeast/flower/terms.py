@@ -84,10 +84,12 @@ class Terms:
         """Refuse to look for a file on this machine that the server's recipe names and its terms do not bring."""
         if "variants.cache" not in self.files and recipe.variants.cache not in packaged_caches():
             raise InvalidInput(f"variants.cache = {recipe.variants.cache!r} names a file that the terms do not bring.")
-        if "population.file" not in self.files and recipe.population.file is not None:
-            raise InvalidInput(
-                f"population.file = {recipe.population.file!r} names a file that the terms do not bring."
-            )
+        named = {"partition.file": recipe.partition.file, "data.split_file": recipe.data.split_file}
+        if "population.file" not in self.files:
+            named["population.file"] = recipe.population.file
+        for setting, file in named.items():
+            if file is not None:
+                raise InvalidInput(f"{setting} = {file!r} names a file that the terms do not bring.")
 
     def _refuse_other_builder(self, recipe: Recipe) -> None:
         """Refuse to train networks that another version of the builder's file would make."""
@@ -131,6 +133,6 @@ def space_of(method: Method) -> str:
     content = [
         repr(type(network)),
         [[name, shape] for name, shape in network.layout.shapes.items()],
-        [[point.macs, repr(point.architecture)] for point in points],
+        [[point.price, repr(point.architecture)] for point in points],
     ]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]

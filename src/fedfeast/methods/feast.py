@@ -1,5 +1,6 @@
 """FEAST: budget-tailored routing and local multi-variant co-training (Secs. 3.3 and 3.4)."""
 
+from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
@@ -16,7 +17,8 @@ from fedfeast.federation import (
     Pass,
     supervised_loss,
 )
-from fedfeast.methods.served_variants import EnvelopeRouting
+from fedfeast.methods.served_variants import EnvelopeRouting, variants_on
+from fedfeast.methods.tiers import Backbone
 from fedfeast.networks import ElasticNetwork
 from fedfeast.variants import VariantCache
 
@@ -32,11 +34,14 @@ class Feast(EnvelopeRouting):
     cache: VariantCache
     rule: TrainingRule = "full"  # the rows of the paper's component table
     distillation_share: float = 0.5  # rho_kd
+    backbone: Backbone = "elastic"
+    widths: tuple[float, ...] | None = None  # of the ResNet's channels, where that is the backbone
 
     @classmethod
     def build(cls, parts: Parts, **options: Any) -> Self:
-        """Return FEAST on the elastic network."""
-        return cls(parts.elastic, parts.cache, **options)
+        """Return FEAST on the elastic network, or its training rule on the ResNet."""
+        backbone, widths = options.get("backbone", cls.backbone), options.get("widths")
+        return cls(*variants_on(parts, "feast", backbone, widths), **options)
 
     def __post_init__(self) -> None:
         if not 0 <= self.distillation_share <= 1:
@@ -45,7 +50,7 @@ class Feast(EnvelopeRouting):
     def passes(self, assignment: Assignment, step: int, generator: np.random.Generator) -> list[Pass]:
         """Return a_max first, then a_min and one random intermediate, as far as they exist (Sec. 3.4)."""
         smallest, largest = assignment.architectures[0], assignment.architectures[-1]
-        interior = assignment.architectures[1:-1]
+        interior = self._interior(assignment)
         if self.rule == "global-min" or smallest == largest:
             return [Pass(smallest, "supervised")]
         if self.rule == "local-max":
@@ -60,9 +65,15 @@ class Feast(EnvelopeRouting):
     def expected_passes(self, assignment: Assignment) -> dict[Hashable, float]:
         """Return 1 for the endpoints that the rule trains and 1/k for each of k intermediates."""
         smallest, largest = assignment.architectures[0], assignment.architectures[-1]
-        interior = assignment.architectures[1:-1] if self.rule == "full" else ()
+        interior = self._interior(assignment) if self.rule == "full" else ()
         endpoints = {"global-min": [smallest], "local-max": [largest]}.get(self.rule, [largest, smallest])
-        return {one: 1.0 for one in endpoints} | {one: 1.0 / len(interior) for one in interior}
+        drawn = Counter(interior)  # a network that the cache has twice is drawn twice as often
+        return {one: 1.0 for one in endpoints} | {one: times / len(interior) for one, times in drawn.items()}
+
+    def _interior(self, assignment: Assignment) -> tuple[Hashable, ...]:
+        """Return what may be drawn between the endpoints; a second row of an endpoint's network is none."""
+        architectures = assignment.architectures
+        return tuple(one for one in architectures[1:-1] if one not in (architectures[0], architectures[-1]))
 
     def loss(
         self, role: str, outputs: tuple[Tensor, ...], batch: Batch, carried: Tensor | None, constants: Constants

@@ -11,7 +11,8 @@ from torch import Tensor
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Assignment, Client, OperatingPoint, Parts, State
 from fedfeast.methods.one_pass import OnePassMethod
-from fedfeast.methods.served_variants import cached_points
+from fedfeast.methods.served_variants import cached_points, variants_on
+from fedfeast.methods.tiers import Backbone
 from fedfeast.networks import ElasticNetwork
 from fedfeast.routing import LeadingSlices, SliceMap
 from fedfeast.variants import Variant, VariantCache
@@ -25,11 +26,14 @@ class FedAvg(OnePassMethod):
     network: ElasticNetwork
     cache: VariantCache
     max_macs: float | None = None  # the largest cached variant up to here; without it the smallest of all
+    backbone: Backbone = "elastic"
+    widths: tuple[float, ...] | None = None  # of the ResNet's channels, where that is the backbone
 
     @classmethod
     def build(cls, parts: Parts, **options: Any) -> Self:
-        """Return FedAvg on a variant of the elastic network."""
-        return cls(parts.elastic, parts.cache, **options)
+        """Return FedAvg on a variant of the elastic network, or on the ResNet."""
+        backbone, widths = options.get("backbone", cls.backbone), options.get("widths")
+        return cls(*variants_on(parts, "fedavg", backbone, widths), **options)
 
     @cached_property
     def variant(self) -> Variant:
@@ -40,18 +44,18 @@ class FedAvg(OnePassMethod):
         if not affordable:
             raise InvalidInput(
                 f"method.max_macs = {self.max_macs:.0f} is below the smallest cached variant: "
-                f"give at least {self.cache[0].macs}."
+                f"give at least {self.cache[0].price}."
             )
         return affordable[-1]
 
     @property
     def least_macs(self) -> int:
         """That of the smallest variant: who cannot afford the one network is left out without complaint."""
-        return self.cache[0].macs
+        return self.cache[0].price
 
     def trains(self, budget_macs: float) -> bool:
         """Every client that affords the one network takes part."""
-        return budget_macs >= self.variant.macs
+        return budget_macs >= self.variant.price
 
     def plan_round(
         self, state: State, flat: Tensor, cohort: Sequence[Client], round_index: int, generator: np.random.Generator

@@ -15,12 +15,10 @@ from fedfeast.errors import InvalidInput
 from fedfeast.federation import Assignment, Client, OperatingPoint, Parts, State
 from fedfeast.methods.one_pass import OnePassMethod
 from fedfeast.methods.served_variants import cached_points
+from fedfeast.methods.tiers import Weighting, weight_of
 from fedfeast.networks import Architecture, ElasticNetwork, ElasticResNet
 from fedfeast.routing import LeadingSlices, SliceMap
 from fedfeast.variants import VariantCache, draw_architectures
-
-# Choice: a constrained SuperFedNAS client's "largest" network is the costliest of this many affordable draws.
-DRAWS_FOR_LARGEST = 32
 
 
 @dataclass(frozen=True)
@@ -28,12 +26,19 @@ class FederatedNas(OnePassMethod):
     """Of each cohort one client trains the largest network, one the smallest, the others networks drawn at random."""
 
     plans_differ: ClassVar = True
+    presets: ClassVar = {
+        "authors": {"first_weight": 0.9, "last_weight": 0.125, "annealed_share": 0.8, "weighting": "samples"},
+        "released": {"first_weight": 0.9, "annealed_share": 0.8, "weighting": "count"},
+    }
+    former_defaults: ClassVar = {"weighting": "count"}
     network: ElasticNetwork
     cache: VariantCache
     rounds: int
     constrained: bool = True  # clients train only what they can afford
     first_weight: float = 0.9  # of the largest network's answer in the first round
-    annealed_share: float = 0.8  # of the rounds, after which all answers weigh the same
+    annealed_share: float = 0.8  # of the rounds, after which the largest network's answer weighs its last
+    last_weight: float | None = None  # of the largest network's answer; without it an equal share
+    weighting: Weighting = "samples"  # by which the shares above are multiplied
 
     @classmethod
     def build(cls, parts: Parts, **options: Any) -> Self:
@@ -46,6 +51,8 @@ class FederatedNas(OnePassMethod):
                 f"method.first_weight = {self.first_weight} and method.annealed_share = {self.annealed_share}: "
                 "give shares above 0, the first below 1, the second up to 1."
             )
+        if self.last_weight is not None and not 0 < self.last_weight < 1:
+            raise InvalidInput(f"method.last_weight = {self.last_weight}: give a share above 0 and below 1.")
 
     @property
     def keeps_budgets(self) -> bool:
@@ -92,15 +99,16 @@ class FederatedNas(OnePassMethod):
             # A draw that hits an end counts as having had the role.
             counts["largest"][client.index] += int(has_largest or architecture == self._ends[1])
             counts["smallest"][client.index] += int(not has_largest and architecture == self._ends[0])
-            weight = beta if has_largest else (1 - beta) / (len(cohort) - 1)
+            share = beta if has_largest else (1 - beta) / (len(cohort) - 1)
+            weight = share * weight_of(client, self.weighting)
             assignments.append(Assignment(client, self._slices(architecture), (architecture,), weight))
         return assignments, counts
 
     def largest_weight(self, round_index: int, cohort_size: int) -> float:
-        """Return beta: from its first value down a cosine to an equal share; 1 in a cohort of one."""
+        """Return beta: from its first value along a cosine to its last, an equal share; 1 in a cohort of one."""
         if cohort_size == 1:
             return 1.0
-        last = 1 / cohort_size
+        last = 1 / cohort_size if self.last_weight is None else self.last_weight
         progress = min(round_index / (self.annealed_share * self.rounds), 1.0)
         return last + (self.first_weight - last) * (1 + cos(pi * progress)) / 2
 
@@ -155,20 +163,36 @@ class SuperFedNas(FederatedNas):
     """Networks are drawn from the whole space: every depth, expansion and width with the same chance."""
 
     paper: ClassVar = "Khare et al., SuperFedNAS: Cost-Efficient Federated Neural Architecture Search, 2024"
+    presets: ClassVar = {
+        **FederatedNas.presets,
+        "authors": {**FederatedNas.presets["authors"], "largest_draws": 20, "tries": 50},
+    }
     network: ElasticResNet
+    # Choice: a constrained client's "largest" network is the costliest of this many affordable draws.
+    largest_draws: int = 32
+    tries: int | None = None  # without success the space's smallest network; without a number until one is affordable
 
     @classmethod
     def build(cls, parts: Parts, **options: Any) -> Self:
         """Return the method on the elastic ResNet, whose space it draws from."""
         return cls(parts.elastic_resnet_for("superfednas"), parts.cache, parts.rounds, **options)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("largest_draws", "tries"):
+            number = getattr(self, name)
+            if number is not None and number < 1:
+                raise InvalidInput(f"method.{name} = {number}: give at least 1.")
+
     def largest(self, client: Client, generator: np.random.Generator) -> Hashable:
-        """Return the whole supernet, or the costliest of some affordable draws where that is too much."""
+        """Return the whole supernet, or the costliest affordable one of some draws where that is too much."""
         whole = self.network.space.largest
         if not self.constrained or client.budget_macs >= self.network.macs(whole):
             return whole
-        drawn = self._draw(client, generator, DRAWS_FOR_LARGEST)
-        return max(drawn, key=self.network.macs)
+        if self.tries is not None:
+            drawn = self._try(client, generator, self.largest_draws)
+            return max(drawn, key=self.network.macs, default=self.smallest())
+        return max(self._draw(client, generator, self.largest_draws), key=self.network.macs)
 
     def smallest(self) -> Hashable:
         """Return the smallest network of the space."""
@@ -176,7 +200,10 @@ class SuperFedNas(FederatedNas):
 
     def drawn(self, client: Client, generator: np.random.Generator) -> Hashable:
         """Return a network of the space, or of those that the client affords."""
-        return self._draw(client, generator, 1)[0]
+        if self.tries is None or not self.constrained:
+            return self._draw(client, generator, 1)[0]
+        drawn = self._try(client, generator, self.tries)
+        return drawn[0] if drawn else self.smallest()
 
     def trained_architectures(self) -> tuple[Hashable, ...]:
         """Return the ends of the space and what is served."""
@@ -186,6 +213,11 @@ class SuperFedNas(FederatedNas):
     @cached_property
     def _ends(self) -> tuple[Hashable, Hashable]:
         return self.network.space.smallest, self.network.space.largest
+
+    def _try(self, client: Client, generator: np.random.Generator, count: int) -> list[Architecture]:
+        """Return what the client affords of so many draws."""
+        drawn = draw_architectures(self.network.space, count, np.inf, generator)
+        return [one for one in drawn if self.network.macs(one) <= client.budget_macs]
 
     def _draw(self, client: Client, generator: np.random.Generator, count: int) -> list[Architecture]:
         limit = client.budget_macs if self.constrained else np.inf

@@ -1,5 +1,6 @@
 """FedRolex: HeteroFL whose windows of channels roll on by one every round (Alam et al., 2022)."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedfeast.methods.heterofl import HeteroFL
-from fedfeast.networks import Level
+from fedfeast.networks import Network
 from fedfeast.routing import ChosenSlices, SliceMap
 
 
@@ -19,17 +20,19 @@ class FedRolex(HeteroFL):
     """
 
     paper: ClassVar = "Alam et al., FedRolex: Model-Heterogeneous FL with Rolling Sub-Model Extraction, 2022"
+    presets: ClassVar = {"released": HeteroFL.presets["released"]}  # FEAST's authors did not run it
 
-    def slices_of(self, level: Level, round_index: int) -> SliceMap:
+    def slices_of(self, level: Hashable, round_index: int) -> SliceMap:
         """Return the window of a round: of each axis that the level narrows, so many channels from the round's on."""
-        full = self.network.layout.shapes
+        network: Network = self.network
+        full = network.layout.shapes
         chosen = {
             name: tuple(
                 _window(size, whole, round_index) for size, whole in zip(shape[:2], full[name][:2], strict=True)
             )
-            for name, shape in self.network.shapes(level).items()
+            for name, shape in network.shapes(level).items()
         }
-        return ChosenSlices.of(self.network.layout, chosen)
+        return ChosenSlices.of(network.layout, chosen)
 
 
 def _window(size: int, whole: int, start: int) -> Tensor:

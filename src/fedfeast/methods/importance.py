@@ -26,6 +26,14 @@ class Importance:
                 thresholds[group] = _least_kept(sizes, count)
         return thresholds
 
+    def thresholds_by_share(self, share: float) -> Tensor:
+        """Return the least size to keep at each position: a share of every group's weights, ties at the border all."""
+        thresholds = self.free.clone()
+        if share < 1:
+            for group, sizes in zip(self.groups, self.sizes, strict=True):
+                thresholds[group] = sizes[max(1, int(share * len(sizes))) - 1]
+        return thresholds
+
     def _counts(self, budget_macs: float) -> list[int]:
         """Return how many weights each group keeps: the same share of every group."""
         if len(self.groups) == 1:

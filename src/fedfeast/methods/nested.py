@@ -1,5 +1,6 @@
 """Nested sampling: ordered dropout as in FjORD (Horvath et al., 2021), over the variants of any elastic network."""
 
+from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -29,7 +30,8 @@ class OrderedDropout(Method):
 
     def expected_passes(self, assignment: Assignment) -> dict[Hashable, float]:
         """Return an equal share for every affordable network, and one more pass for a teacher."""
-        shares = {one: 1.0 / len(assignment.architectures) for one in assignment.architectures}
+        number = len(assignment.architectures)
+        shares = {one: times / number for one, times in Counter(assignment.architectures).items()}
         if self.distillation:
             shares[assignment.architectures[-1]] += 1.0
         return shares

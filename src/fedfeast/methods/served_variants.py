@@ -6,20 +6,43 @@ from functools import cached_property
 import numpy as np
 from torch import Tensor
 
-from fedfeast.federation import Assignment, Client, Method, OperatingPoint, State
+from fedfeast.errors import InvalidInput
+from fedfeast.federation import Assignment, Client, Method, OperatingPoint, Parts, State
+from fedfeast.methods.tiers import Backbone, checked
 from fedfeast.networks import ElasticNetwork
 from fedfeast.routing import LeadingSlices, SliceMap, envelope_of
-from fedfeast.units import name_by_macs
+from fedfeast.units import name_by_macs, number_repeated
 from fedfeast.variants import Variant, VariantCache
 
 
 def cached_points(variants: Iterable[Variant]) -> tuple[OperatingPoint, ...]:
-    """Return one operating point per variant, named by its MACs."""
+    """Return one operating point per variant, named by its price."""
     listed = tuple(variants)
+    names = number_repeated(name_by_macs(tuple(one.price for one in listed)))
     return tuple(
-        OperatingPoint(name, variant.macs, variant.parameters, variant.architecture)
-        for name, variant in zip(name_by_macs(tuple(one.macs for one in listed)), listed, strict=True)
+        OperatingPoint(name, variant.macs, variant.parameters, variant.architecture, variant.listed_price)
+        for name, variant in zip(names, listed, strict=True)
     )
+
+
+# Choice: those of FjORD. The first costs 23M MACs of ResNet-18, so that all five suit budgets from 25M on.
+RESNET_WIDTHS = (0.2, 0.4, 0.6, 0.8, 1.0)
+
+
+def variants_on(
+    parts: Parts, method: str, backbone: Backbone, widths: Sequence[float] | None
+) -> tuple[ElasticNetwork, VariantCache]:
+    """Return the elastic network with its cache, or as a control the compared methods' ResNet in several widths."""
+    if backbone == "resnet":
+        resnet = parts.resnet_for(method)
+        shares = RESNET_WIDTHS if widths is None else checked(widths)
+        return resnet, VariantCache.of([Variant.of(resnet, resnet.narrowed(share)) for share in shares])
+    if widths is not None:
+        raise InvalidInput(
+            f"method.widths = {list(widths)} are of the ResNet, and method.backbone = {backbone!r} has its cache: "
+            "set method.backbone=resnet, or leave them out."
+        )
+    return parts.elastic, parts.cache
 
 
 class EnvelopeRouting(Method):

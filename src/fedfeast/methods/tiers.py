@@ -4,39 +4,50 @@ from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor
 
 from fedfeast.errors import InvalidInput
-from fedfeast.federation import Assignment, Client, Constants, OperatingPoint, State
+from fedfeast.federation import Assignment, Client, Constants, OperatingPoint, Parts, State
 from fedfeast.methods.one_pass import OnePassMethod
-from fedfeast.networks import Level, ResNet
+from fedfeast.networks import Network, ResNet, SlicedVariant
 from fedfeast.routing import LeadingSlices, SliceMap
 from fedfeast.units import name_by_macs
 
 Weighting = Literal["count", "samples"]  # what an answer weighs: one, or the client's examples
+# What is sliced: the compared methods' ResNet, or as a control the largest cached variant of the elastic network.
+Backbone = Literal["resnet", "elastic"]
+Sliced = ResNet | SlicedVariant
 
 
 @dataclass(frozen=True)
 class Tier:
     """A level as it is trained, and what of it is served."""
 
-    trained: Level
-    served: Level
+    trained: Any  # of the network's family
+    served: Any
 
 
 class TieredMethod(OnePassMethod):
-    """Leading slices of the baselines' ResNet; a client trains one level, the largest it affords."""
+    """Leading slices of one network; a client trains one level, the largest it affords."""
 
-    network: ResNet
+    network: Network
     weighting: Weighting
 
     @abstractmethod
     def levels_in_order(self) -> Sequence[Tier]:
         """Return the levels as the hyper-parameters name them."""
+
+    def listed_prices(self) -> Sequence[int | None]:
+        """Return the MACs that budgets are compared with, least level first; None where they are the level's own."""
+        return [None] * len(self.tiers)
+
+    @property
+    def keeps_budgets(self) -> bool:
+        """Whether no level is cheaper by its price than it is."""
+        return all(point.price >= point.macs for point in self.points)
 
     @cached_property
     def tiers(self) -> tuple[Tier, ...]:
@@ -52,8 +63,8 @@ class TieredMethod(OnePassMethod):
             listed = ", ".join(map(str, costs))
             raise InvalidInput(f"two levels cost the same (their MACs are {listed}): leave one of them out.")
         return tuple(
-            OperatingPoint(name, macs, self.network.parameters(level), level)
-            for name, macs, level in zip(name_by_macs(costs), costs, served, strict=True)
+            OperatingPoint(name, macs, self.network.parameters(level), level, price)
+            for name, macs, level, price in zip(name_by_macs(costs), costs, served, self.listed_prices(), strict=True)
         )
 
     def operating_points(self) -> tuple[OperatingPoint, ...]:
@@ -66,7 +77,7 @@ class TieredMethod(OnePassMethod):
 
     def affordable(self, budget_macs: float) -> tuple[Tier, ...]:
         """Return the levels that a budget affords, least first."""
-        count = int(np.searchsorted([point.macs for point in self.points], budget_macs, side="right"))
+        count = int(np.searchsorted([point.price for point in self.points], budget_macs, side="right"))
         return self.tiers[:count]
 
     def plan_round(
@@ -80,11 +91,11 @@ class TieredMethod(OnePassMethod):
             assignments.append(Assignment(client, slices, levels, weight_of(client, self.weighting), constants))
         return assignments, state
 
-    def levels_of(self, client: Client) -> tuple[Level, ...]:
+    def levels_of(self, client: Client) -> tuple[Hashable, ...]:
         """Return the levels that a client trains: the largest it affords."""
         return (self.affordable(client.budget_macs)[-1].trained,)
 
-    def slices_of(self, level: Level, round_index: int) -> SliceMap:
+    def slices_of(self, level: Hashable, round_index: int) -> SliceMap:
         """Return what of the global tensors a level holds in a round."""
         if level not in self._slice_maps:
             self._slice_maps[level] = LeadingSlices.of(self.network.layout, self.network.shapes(level))
@@ -95,7 +106,7 @@ class TieredMethod(OnePassMethod):
         return {}
 
     @cached_property
-    def _slice_maps(self) -> dict[Level, SliceMap]:
+    def _slice_maps(self) -> dict[Hashable, SliceMap]:
         return {}
 
 
@@ -104,14 +115,21 @@ def weight_of(client: Client, weighting: Weighting) -> float:
     return float(client.num_examples) if weighting == "samples" else 1.0
 
 
-def narrowed(network: ResNet, widths: Sequence[float]) -> list[Tier]:
-    """Return a level per width: that share of every stage's channels, rounded up."""
+def sliced_network(parts: Parts, method: str, backbone: Backbone, widths: Sequence[float]) -> Sliced:
+    """Return the network that the named method narrows to shares of its width."""
+    if backbone == "resnet":
+        return parts.resnet_for(method)
+    return SlicedVariant.of(parts.elastic_resnet_for(method), parts.cache[-1].architecture, checked(widths))
+
+
+def narrowed(network: Sliced, widths: Sequence[float]) -> list[Tier]:
+    """Return a level per width: that share of every stage's channels."""
+    levels = [network.narrowed(width) for width in checked(widths)]
+    return [Tier(level, level) for level in levels]
+
+
+def checked(widths: Sequence[float]) -> Sequence[float]:
+    """Return the widths; refuse those that are no shares."""
     if not widths or not all(0 < width <= 1 for width in widths):
         raise InvalidInput(f"method.widths = {list(widths)}: give shares of the channels, above 0 and up to 1.")
-    whole = network.whole
-    tiers = []
-    for width in widths:
-        # Ten decimals first: a product such as 0.28 * 25 lies a little above the whole number it means.
-        level = Level(tuple(ceil(round(width * full, 10)) for full in whole.channels), whole.exits)
-        tiers.append(Tier(level, level))
-    return tiers
+    return widths

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -117,6 +117,43 @@ class ElasticResNet:
                 incoming = width
         yield "head.weight", (space.classes, incoming)
         yield "head.bias", (space.classes,)
+
+
+@dataclass(frozen=True)
+class SlicedVariant(ElasticResNet):
+    """One variant of an elastic ResNet with nothing around it, and networks of shares of its width."""
+
+    whole: Architecture
+
+    @classmethod
+    def of(cls, network: ElasticResNet, architecture: Architecture, shares: Sequence[float]) -> "SlicedVariant":
+        """Return the variant with room in its space for these shares of its widths."""
+        space = network.space
+        own = sorted({space.widths[index] for index in architecture.width_indices})
+        widths = tuple(sorted({round(share * width, 10) for share in (1.0, *shares) for width in own}))
+        indices = tuple(widths.index(round(space.widths[index], 10)) for index in architecture.width_indices)
+        return cls(replace(space, widths=widths), replace(architecture, width_indices=indices))
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The layout of the variant's flat vector."""
+        return Layout.of(self.shapes(self.whole), ALIGNMENT)
+
+    @property
+    def largest(self) -> Architecture:
+        """The variant."""
+        return self.whole
+
+    @property
+    def classes(self) -> int:
+        """The classes that it tells apart."""
+        return self.space.classes
+
+    def narrowed(self, share: float) -> Architecture:
+        """Return the network with a share of the stem's and every stage's width, each rounded as the space rounds."""
+        widths = self.space.widths
+        narrow = tuple(widths.index(round(share * widths[index], 10)) for index in self.whole.width_indices)
+        return replace(self.whole, width_indices=narrow)
 
 
 def _norm_tensors(name: str, channels: int) -> Iterator[tuple[str, tuple[int, ...]]]:

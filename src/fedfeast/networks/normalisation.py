@@ -31,6 +31,9 @@ class ByBatch(Layers):
         self, name: str, features: Tensor, scale: Tensor | None, shift: Tensor | None, epsilon: float = EPSILON
     ) -> Tensor:
         """Normalise the layer's input by its own mean and variance."""
+        if features.numel() == features.shape[1]:
+            # One value a channel, which torch refuses: as two copies, so that it becomes the shift.
+            return self(name, features.expand(2, *features.shape[1:]), scale, shift, epsilon)[:1]
         return F.batch_norm(features, None, None, _aligned(scale), _aligned(shift), training=True, eps=epsilon)
 
     def dropout(self, name: str, features: Tensor, share: float) -> Tensor:

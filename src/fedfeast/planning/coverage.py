@@ -12,6 +12,7 @@ from fedfeast.federation import learning_rate
 from fedfeast.methods import Feast
 from fedfeast.planning.outline import Outline
 from fedfeast.randomness import named_generator
+from fedfeast.recipes.building import build_sgd
 
 COHORT_DRAWS = 2000
 
@@ -25,15 +26,14 @@ def cover(built: Outline, num_examples: np.ndarray) -> dict[str, Any] | None:
     regions = cut_regions(method.network, method.cache)
     exposure = Exposure.of(regions, method.cache, budgets, num_examples, method.rule)
     shares = num_examples / num_examples.sum()
-    if built.natural is None:
+    if built.natural is None and recipe.partition.file is None:
         shares = built.population.data_shares(recipe.population.gamma, recipe.population.cap_macs)
-    steps = [count_steps(int(np.ceil(n)), training.batch_size, training.local_epochs) for n in num_examples]
+    batching = (training.batch_size, training.local_epochs, training.last_batch, training.least_distinct)
+    steps = [count_steps(int(np.ceil(n)), *batching) for n in num_examples]
     generator = named_generator(recipe.seed, "coverage")
     scales = estimate_scales(exposure, steps, training.clients_per_round, COHORT_DRAWS, generator)
-    rates = [
-        learning_rate(training.learning_rate, training.schedule, index, training.rounds)
-        for index in range(training.rounds)
-    ]
+    start = build_sgd(recipe, method).learning_rate
+    rates = [learning_rate(start, training.schedule, index, training.rounds) for index in range(training.rounds)]
     bound = bound_coefficients(scales.psi_min, rates)
     served = regions.num_parameters[exposure.served].sum()
     received = regions.num_parameters[exposure.routed_sum(np.ones(len(budgets))) > 0].sum()

@@ -84,7 +84,7 @@ def _context(recipe: Recipe, method: Method, may_fuse: bool = True) -> GraphCont
     fused = may_fuse and weights == torch.float32
     return GraphContext(
         method, build_sgd(recipe, method), precision, torch.device("cpu"), shape, fused,
-        in_cuda=precision.activations == torch.bfloat16,
+        short_batches=recipe.training.last_batch == "short", in_cuda=precision.activations == torch.bfloat16,
     )  # fmt: skip
 
 
@@ -114,8 +114,9 @@ def _estimate(recipe: Recipe, context: GraphContext, steps: list[list[Pass]], nu
 def _least_of_eager(recipe: Recipe, method: Method, num_examples: int, device: torch.device) -> int:
     """Return the bytes of the eager engine's process, examples and vectors, and of one pass of the largest network."""
     context = _context(recipe, method, may_fuse=False)
-    # The round's vector, the next and the best one, a client's weights and gradient; sums and weights in float64.
-    vectors = method.network.layout.size * (5 * context.precision.weights.itemsize + 2 * torch.float64.itemsize)
+    # The round's vector, the next and the best one, a client's own; sums and weights in float64.
+    own = 3 if context.sgd.momentum else 2  # weights, gradient, velocity
+    vectors = method.network.layout.size * ((3 + own) * context.precision.weights.itemsize + 2 * torch.float64.itemsize)
     saved = saved_bytes_by_autograd(context, context.largest, _blank_inputs(recipe))
     process = OUTSIDE_TORCH if device.type == "cuda" else PYTHON_BYTES
     return process + _example_bytes(recipe, num_examples) + vectors + saved

@@ -1,8 +1,9 @@
 """A federation without its examples: method, population, and clients grouped by what they afford."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -10,10 +11,12 @@ from fedfeast.data import load_dataset
 from fedfeast.federation import Assignment, Client, Method
 from fedfeast.population import Population
 from fedfeast.randomness import named_generator
-from fedfeast.recipes.building import build_method, build_population, choose_participants
+from fedfeast.recipes.building import build_method, build_population, choose_participants, lift_budgets
 from fedfeast.recipes.recipe import Recipe
 from fedfeast.recipes.splitting import NaturalSplit, split_dataset
 from fedfeast.variants import VariantCache
+
+Cost = Callable[[Any], float]  # of one pass through an architecture
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,10 +40,15 @@ class BudgetGroup:
                 passes[architecture] = passes.get(architecture, 0.0) + share / len(self.assignments)
         return passes
 
-    def pass_macs(self, method: Method) -> float:
-        """Return the expected convolution MACs of one example's forward passes in a step."""
-        passes = self.expected_passes(method)
-        return sum(share * method.network.convolution_macs(one) for one, share in passes.items())
+    def pass_macs(self, method: Method, cost: Cost | None = None) -> float:
+        """Return the expected MACs of one example's forward passes in a step, of convolutions unless told."""
+        cost = cost or method.network.convolution_macs
+        return sum(share * cost(one) for one, share in self.expected_passes(method).items())
+
+    def largest_macs(self, method: Method, cost: Cost | None = None) -> float:
+        """Return the MACs of one example's pass through the largest network that is trained, counted the same way."""
+        cost = cost or method.network.convolution_macs
+        return max(cost(one.architectures[-1]) for one in self.assignments)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +73,8 @@ class Outline:
         """The participating clients by what they afford, least first."""
         recipe, method, population = self.recipe, self.method, self.population
         participants = np.array(self.participants)
-        served_macs = [point.macs for point in method.operating_points()]
-        affordable = np.searchsorted(served_macs, population.budgets_macs, "right")
+        prices = [point.price for point in method.operating_points()]
+        affordable = np.searchsorted(prices, population.budgets_macs, "right")
         flat = method.network.initial_weights(named_generator(recipe.seed, "weights"))
         groups = []
         for count in np.unique(affordable[participants]).tolist():
@@ -86,6 +94,6 @@ def outline(recipe: Recipe) -> Outline:
     split = None
     if recipe.population.source == "data":
         split = split_dataset(recipe, load_dataset(recipe.data.name, recipe.data.folder))
-    population = build_population(recipe, split)
+    population = lift_budgets(recipe.population, build_population(recipe, split), method)
     participants = choose_participants(recipe.population, population, method)
     return Outline(recipe, method, parts.cache, population, participants, split.natural if split else None)

@@ -6,19 +6,22 @@ from typing import Any
 
 import numpy as np
 
-from fedfeast.data import OFFICIAL, load_dataset
+from fedfeast.data import OFFICIAL, load_dataset, split_as_authors
+from fedfeast.data.splits import AUTHORS_CIFAR100_CLASSES
+from fedfeast.federation import OperatingPoint
 from fedfeast.planning.coverage import cover
 from fedfeast.planning.device_memory import plan_memory
-from fedfeast.planning.outline import BudgetGroup, Outline, outline
+from fedfeast.planning.outline import BudgetGroup, Cost, Outline, outline
 from fedfeast.planning.timing import PassTimes, predict_time
 from fedfeast.population import Partition, Population
 from fedfeast.population.natural import measure_correlation, natural_partition
-from fedfeast.recipes.building import build_partition
+from fedfeast.recipes.building import build_partition, build_selection
 from fedfeast.recipes.recipe import Recipe, resolve_recipe
-from fedfeast.recipes.splitting import deal_server_examples, split_dataset
+from fedfeast.recipes.splitting import TrainingDivision, divide_training, split_dataset
 from fedfeast.routing import count_traffic
 
 TRAINING_FACTOR = 3  # a forward and backward pass against a forward pass, the paper's proxy
+STATED_LEAST_MACS = 25e6  # the least budget of the accounting behind the paper's training compute
 MOST_REALIZED_CLIENTS = 20_000  # beyond this only expected shards are planned
 
 
@@ -36,12 +39,14 @@ def plan_recipe(
         "gamma": recipe.population.gamma if built.natural is None else None,  # the data's own clients: see below
         "rounds": recipe.training.rounds,
         "supernet": {"parameters": network.layout.num_parameters},
-        "variants": {"count": len(points), "macs_min": points[0].macs, "macs_max": points[-1].macs},
+        "variants": _describe_points(points),
         "clients": {
             "count": population.num_clients,
             "participating": len(built.participants),
             "per_round": min(recipe.training.clients_per_round, len(built.participants)),
             "budget_macs": _distribution(population.budgets_macs),
+            "by_variants": _count_by_variants(built),
+            **_beyond_budget(built),
         },
         "data": {
             "client_examples": round(float(expected.sum())),
@@ -52,10 +57,16 @@ def plan_recipe(
         "traffic": plan_traffic(built),
         "compute": _plan_compute(built, expected, partition),
         "memory": plan_memory(built, round(float(expected.sum()))),
+        "selection": _plan_selection(built),
     }
+    stated = _plan_stated(built)
+    if stated is not None:
+        plan["compute"]["stated"] = stated
     if built.natural is not None:
         plan["clients"]["budgets_and_data"] = measure_correlation(population.budgets_macs, built.natural.sizes)
         plan["clients"]["division"] = built.natural.division.report()
+    if population.num_lifted:
+        plan["clients"]["lifted"] = population.num_lifted
     realized = expected if partition is None else partition.shards.sizes
     plan["coverage"] = cover(built, np.asarray(realized, dtype=np.float64))
     if times is not None:
@@ -68,28 +79,53 @@ def _expected_examples(built: Outline) -> tuple[np.ndarray, Partition | None]:
     if built.natural is not None:
         partition = natural_partition(built.natural.owners, built.population.num_clients)
         return partition.shards.sizes.astype(np.float64), partition
-    recipe, labels = built.recipe, _client_labels(built.recipe)
-    shares = built.population.data_shares(recipe.population.gamma, recipe.population.cap_macs)
-    return shares * len(labels), _realize(recipe, built.population, labels)
+    recipe, population = built.recipe, built.population
+    labels, division = _divide_labels(recipe)
+    realized = _realize(recipe, population, labels, division)
+    if realized is not None and recipe.partition.file is not None:
+        return realized.shards.sizes.astype(np.float64), realized
+    shares = population.data_shares(recipe.population.gamma, recipe.population.cap_macs)
+    return shares * len(labels), realized
 
 
-def _client_labels(recipe: Recipe) -> np.ndarray:
-    """Return the client pool's labels: an official image set's from its class counts, which need no files."""
+def _divide_labels(recipe: Recipe) -> tuple[np.ndarray, TrainingDivision | None]:
+    """Return the client pool's labels and what divides it: of an official image set without its files."""
     facts = recipe.data.facts
     if recipe.data.name in OFFICIAL and not facts.clients:  # the classes of data with clients are not equally many
-        labels = np.arange(facts.train_examples) % facts.classes
+        labels = _stand_in_labels(recipe)
         server_labels = np.arange(facts.server_examples) % facts.classes if facts.server_examples else None
-        return np.asarray(labels[deal_server_examples(recipe, labels, server_labels).clients])
+        division = divide_training(recipe, labels, server_labels)
+        return np.asarray(labels[division.split.clients]), division
     dataset = load_dataset(recipe.data.name, recipe.data.folder)
-    return np.asarray(dataset.train.labels.numpy()[split_dataset(recipe, dataset).pool])
+    split = split_dataset(recipe, dataset)
+    return np.asarray(dataset.train.labels.numpy()[split.pool]), split.division
 
 
-def _realize(recipe: Recipe, population: Population, labels: np.ndarray) -> Partition | None:
+def _stand_in_labels(recipe: Recipe) -> np.ndarray:
+    """Return labels of an official image set with its class counts: the sizes of shards depend on nothing else."""
+    section, facts = recipe.data, recipe.data.facts
+    labels = np.arange(facts.train_examples) % facts.classes
+    if section.split_rule != "authors" or facts.server_examples:
+        return labels
+    if section.name != "cifar100":
+        return np.sort(labels)  # folders are read class by class
+    split = split_as_authors(len(labels), section.validation_examples, section.calibration_examples)
+    if len(labels) - len(split.clients) == sum(AUTHORS_CIFAR100_CLASSES):
+        classes, of_server = np.arange(facts.classes), np.array(AUTHORS_CIFAR100_CLASSES)
+        labels[np.concatenate((split.validation, split.calibration))] = np.repeat(classes, of_server)
+        labels[split.clients] = np.repeat(classes, len(labels) // facts.classes - of_server)
+    return labels
+
+
+def _realize(
+    recipe: Recipe, population: Population, labels: np.ndarray, division: TrainingDivision | None
+) -> Partition | None:
     """Draw the shards; None for a population too large to draw, or larger than the examples go round."""
     num_clients = population.num_clients
-    if num_clients > MOST_REALIZED_CLIENTS or num_clients * recipe.partition.min_shard > len(labels):
+    is_large = num_clients > MOST_REALIZED_CLIENTS or num_clients * recipe.partition.min_shard > len(labels)
+    if is_large and recipe.partition.file is None:
         return None
-    return build_partition(recipe, population, labels)
+    return build_partition(recipe, population, labels, division=division)
 
 
 def _distribution(values: np.ndarray) -> dict[str, float]:
@@ -99,17 +135,60 @@ def _distribution(values: np.ndarray) -> dict[str, float]:
     return {**numbers, "mean": float(values.mean())}
 
 
+def _describe_points(points: Sequence[OperatingPoint]) -> dict[str, Any]:
+    costs = [point.macs for point in points]
+    described = {"count": len(points), "macs_min": min(costs), "macs_max": max(costs)}
+    if any(point.listed_price is not None for point in points):
+        described |= {"price_min": points[0].price, "price_max": points[-1].price}
+    return described
+
+
+def _count_by_variants(built: Outline) -> dict[str, int]:
+    """Return how many participating clients afford one network, two, and three or more."""
+    counts = {"one": 0, "two": 0, "more": 0}
+    for group in built.groups:
+        counts[{1: "one", 2: "two"}.get(group.affordable, "more")] += len(group.clients)
+    return counts
+
+
+def _beyond_budget(built: Outline) -> dict[str, dict[str, int]]:
+    """Return how many clients train what truly costs more than their budget, where a cache has prices."""
+    points = built.method.operating_points()
+    if all(point.listed_price is None for point in points):
+        return {}
+    counts = {"any": 0, "largest": 0}
+    for group in built.groups:
+        affordable = [point.macs for point in points[: group.affordable]]
+        budgets = built.population.budgets_macs[group.clients]
+        counts["any"] += int((budgets < max(affordable, default=0)).sum())
+        counts["largest"] += int((budgets < (affordable or [0])[-1]).sum())
+    return {"beyond_budget": counts}
+
+
+def _plan_selection(built: Outline) -> dict[str, Any]:
+    """Return by what the served round will be chosen, and which networks are validated for it."""
+    selection = build_selection(built.recipe)
+    points = selection.points(built.method.operating_points(), built.population.budgets_macs)
+    return {"rule": selection.rule, "figure": selection.words, "points": [point.name for point in points]}
+
+
 def _describe_group(group: BudgetGroup, built: Outline, expected: np.ndarray) -> dict[str, Any]:
     budgets = built.population.budgets_macs[group.clients]
     return {
         "affordable_variants": group.affordable,
         "largest_macs": max(built.method.served_macs(one) for one in group.assignments),
+        **_largest_price(group, built.method.operating_points()),
         "clients": len(group.clients),
         "budget_macs": [float(budgets.min()), float(budgets.max())],
         "payload_parameters": group.payload,
         "expected_examples": float(expected[group.clients].mean()),
         "pass_macs": group.pass_macs(built.method),
     }
+
+
+def _largest_price(group: BudgetGroup, points: Sequence[OperatingPoint]) -> dict[str, int]:
+    priced = group.affordable > 0 and points[group.affordable - 1].listed_price is not None
+    return {"largest_price": points[group.affordable - 1].price} if priced else {}
 
 
 def plan_traffic(built: Outline) -> dict[str, Any]:
@@ -120,6 +199,7 @@ def plan_traffic(built: Outline) -> dict[str, Any]:
     round_bytes = 2 * 4 * traffic.mean_payload * per_round  # both ways, float32
     return {
         "mean_payload_parameters": traffic.mean_payload,
+        "largest_payload_parameters": float(payloads.max()),
         "reduction": traffic.reduction,
         "per_client_reduction": {
             "mean": traffic.per_client_mean,
@@ -150,11 +230,31 @@ def _plan_compute(built: Outline, expected: np.ndarray, partition: Partition | N
     return numbers
 
 
-def _training_pmacs(built: Outline, num_examples: np.ndarray, largest_only: bool = False) -> float:
-    network, total = built.method.network, 0.0
+def _plan_stated(built: Outline) -> dict[str, float] | None:
+    """Return the training PMACs by the MACs that a cache states, counted as its makers do; None without any."""
+    stated = {variant.architecture: variant.stated_macs for variant in built.cache}
+    trained = {one for group in built.groups for one in group.expected_passes(built.method)}
+    costs = {one: macs for one, macs in stated.items() if macs is not None}
+    if not trained <= costs.keys():
+        return None
+    accounted = built
+    if built.recipe.population.source == "authors":
+        # Their figures are of the shards that they drew for budgets from 25M on (docs/decisions/031).
+        accounted = outline(resolve_recipe(built.recipe, {"population.least_macs": STATED_LEAST_MACS}))
+    expected, partition = _expected_examples(accounted)
+    sizes = expected if partition is None else partition.shards.sizes.astype(np.float64)
+    return {
+        "training_pmacs": _training_pmacs(accounted, sizes, cost=costs.__getitem__),
+        "single_variant_pmacs": _training_pmacs(accounted, sizes, largest_only=True, cost=costs.__getitem__),
+    }
+
+
+def _training_pmacs(
+    built: Outline, num_examples: np.ndarray, largest_only: bool = False, cost: Cost | None = None
+) -> float:
+    total = 0.0
     for group in built.groups:
-        largest = max(network.convolution_macs(one.architectures[-1]) for one in group.assignments)
-        macs = largest if largest_only else group.pass_macs(built.method)
+        macs = group.largest_macs(built.method, cost) if largest_only else group.pass_macs(built.method, cost)
         total += macs * float(num_examples[group.clients].sum())
     visits = built.rounds_per_client * built.recipe.training.local_epochs
     return TRAINING_FACTOR * visits * total / 1e15

@@ -1,5 +1,8 @@
 """Who takes part, with which budget, holding which examples."""
 
+from fedfeast.population.authors import authors_population as authors_population
+from fedfeast.population.authors import partition_as_authors as partition_as_authors
+from fedfeast.population.authors import partition_stream as partition_stream
 from fedfeast.population.budgets import Population as Population
 from fedfeast.population.budgets import paper_population as paper_population
 from fedfeast.population.budgets import ranks_to_budgets as ranks_to_budgets

@@ -3,7 +3,7 @@
 import csv
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -23,6 +23,7 @@ class Population:
 
     budgets_macs: NDArray[np.float64]  # (clients,)
     names: tuple[str, ...] = ()  # left empty: client-000, client-001, ...
+    unlifted_macs: NDArray[np.float64] | None = None  # (clients,), where budgets were lifted: data shares follow these
 
     def __post_init__(self) -> None:
         budgets_macs = np.asarray(self.budgets_macs, dtype=np.float64)
@@ -47,13 +48,30 @@ class Population:
         """The number of clients N."""
         return int(self.budgets_macs.size)
 
+    @property
+    def drawn_macs(self) -> NDArray[np.float64]:
+        """The budgets before any was lifted."""
+        return self.budgets_macs if self.unlifted_macs is None else self.unlifted_macs
+
+    @property
+    def num_lifted(self) -> int:
+        """The number of clients whose budget was lifted."""
+        return int((self.drawn_macs < self.budgets_macs).sum())
+
+    def lifted(self, least_macs: float) -> "Population":
+        """Return the population in which nobody affords less than the given MACs; data shares stay what they are."""
+        if (self.budgets_macs >= least_macs).all():
+            return self
+        lifted_macs = np.maximum(self.budgets_macs, least_macs)
+        return replace(self, budgets_macs=lifted_macs, unlifted_macs=self.drawn_macs)
+
     def data_shares(self, gamma: float, cap_macs: float) -> NDArray[np.float64]:
         """Return q(gamma), each client's expected share of the examples; an infinite cap is no cap."""
         if not (math.isfinite(gamma) and gamma >= 0):
             raise InvalidInput(f"gamma is {gamma}; give a finite number of at least 0.")
         if not cap_macs > 0:
             raise InvalidInput(f"The allocation cap is {cap_macs} MACs; give a positive number, e.g. 600e6.")
-        allocated_macs = np.minimum(self.budgets_macs, cap_macs)
+        allocated_macs = np.minimum(self.drawn_macs, cap_macs)
         # Relative to the greatest, the largest weight is 1 for any gamma: no overflow, and no sum of 0.
         weights = (allocated_macs / allocated_macs.max()) ** gamma
         shares: NDArray[np.float64] = weights / weights.sum()

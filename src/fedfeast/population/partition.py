@@ -2,8 +2,8 @@
 
 import heapq
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,7 @@ class Partition:
     target_shares: NDArray[np.float64]  # (clients,), q
     realized_shares: NDArray[np.float64]  # (clients,)
     moves: NDArray[np.int64]  # (moved examples, 2): donor, receiver
+    notes: Mapping[str, int] = field(default_factory=dict)  # what else there is to say, in numbers
 
     def report(self) -> dict[str, float | int]:
         """Return the numbers to judge a partition by; no share_correlation where it is undefined."""
@@ -62,6 +63,7 @@ class Partition:
             "moved_examples": len(self.moves),
             "greatest_overshoot": float(overshoot.max()),
             "mean_absolute_share_difference": float(np.abs(realized - target).mean()),
+            **self.notes,
         }
         if all(np.ptp(shares) > 1e-9 * shares.max() for shares in (target, realized)):
             numbers["share_correlation"] = float(np.corrcoef(target, realized)[0, 1])

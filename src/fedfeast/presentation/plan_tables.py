@@ -22,8 +22,8 @@ def describe_plans(plans: Sequence[Plan]) -> list[RenderableType]:
     for plan in plans:
         table.add_column("the data's clients" if plan["gamma"] is None else f"gamma {plan['gamma']:g}", justify="right")
     columns = [_lines(plan) for plan in plans]
-    for name in columns[0]:
-        table.add_row(name, *(column[name] for column in columns))
+    for name in dict.fromkeys(name for column in columns for name in column):
+        table.add_row(name, *(column.get(name, "") for column in columns))
     if len(plans) > 1:
         return [table]
     return [table, _levels(first), *([_coverage(first["coverage"])] if first["coverage"] is not None else [])]
@@ -34,19 +34,23 @@ def _lines(plan: Plan) -> dict[str, str]:
     budgets, shards, reduction = clients["budget_macs"], data["expected_shard"], traffic["per_client_reduction"]
     lines = {
         "supernet parameters": f"{plan['supernet']['parameters']:,}",
-        "variants": f"{plan['variants']['count']}, {format_macs(plan['variants']['macs_min'])} to "
-        f"{format_macs(plan['variants']['macs_max'])} MACs",
+        "variants": _variants(plan["variants"]),
         "clients (training, a round)": f"{clients['count']:,} ({clients['participating']:,}, {clients['per_round']})",
+        "clients that afford one, two, more variants": " / ".join(map(str, clients["by_variants"].values())),
         "budgets: least, median, greatest": " / ".join(format_macs(budgets[key]) for key in ("min", "median", "max")),
         "expected shard: least, median, most": " / ".join(f"{shards[key]:.4g}" for key in ("min", "median", "max")),
         "realized shard: least, median, most": _realized(data["realized"]),
         "mean payload (parameters)": f"{traffic['mean_payload_parameters']:,.0f}",
+        "largest payload (parameters)": f"{traffic['largest_payload_parameters']:,.0f}",
         "traffic saved": f"{traffic['reduction']:.2f}x",
         "per client: mean, median, most": " / ".join(f"{reduction[key]:.2f}x" for key in ("mean", "median", "max")),
         "GB a round and in all, both ways": f"{traffic['round_gigabytes']:.3g}, {traffic['total_gigabytes']:.4g}",
         "training compute (PMACs)": f"{compute['training_pmacs']:.4g}",
         "with the largest variant alone": f"{compute['single_variant_pmacs']:.4g}",
     }
+    if "lifted" in clients:
+        lines["budgets lifted to the smallest network"] = str(clients["lifted"])
+    lines |= _notes_lines(data["realized"])
     if "division" in clients:
         lines["held out, the server's, left out"] = " / ".join(
             str(clients["division"][key]) for key in ("held_out", "server", "excluded")
@@ -54,6 +58,15 @@ def _lines(plan: Plan) -> dict[str, str]:
         lines["budgets with data: rank correlation, gamma"] = _correlation(clients["budgets_and_data"])
     if "realized_training_pmacs" in compute:
         lines["training compute, realized shards"] = f"{compute['realized_training_pmacs']:.4g}"
+    if "stated" in compute:
+        stated = compute["stated"]
+        lines["by stated MACs; largest alone"] = f"{stated['training_pmacs']:.4g}; {stated['single_variant_pmacs']:.4g}"
+    if "beyond_budget" in clients:
+        beyond = clients["beyond_budget"]
+        lines["clients that train beyond their budget, by true MACs"] = (
+            f"{beyond['any']}; {beyond['largest']} with their largest"
+        )
+    lines["the served round is chosen by"] = plan["selection"]["figure"]
     if plan["coverage"] is not None:
         lines["psi_min, psi_max (local steps a round)"] = (
             f"{plan['coverage']['psi_min']:.3g}, {plan['coverage']['psi_max']:.3g}"
@@ -65,6 +78,13 @@ def _lines(plan: Plan) -> dict[str, str]:
             f"{plan['time']['seconds_per_round']:.3g} s a round, {plan['time']['hours']:.3g} h in all"
         )
     return lines
+
+
+def _variants(variants: Mapping[str, Any]) -> str:
+    told = f"{variants['count']}, {format_macs(variants['macs_min'])} to {format_macs(variants['macs_max'])} MACs"
+    if "price_min" not in variants:
+        return told
+    return f"{told}, priced {format_macs(variants['price_min'])} to {format_macs(variants['price_max'])}"
 
 
 def _memory_lines(memory: Mapping[str, Any]) -> dict[str, str]:
@@ -97,9 +117,26 @@ def _realized(report: Mapping[str, float] | None) -> str:
     return " / ".join(f"{report[key]:.4g}" for key in ("smallest_shard", "median_shard", "largest_shard"))
 
 
+def _notes_lines(report: Mapping[str, float] | None) -> dict[str, str]:
+    """Return what a partition has to say that others have not: examples that two hold, or nobody."""
+    notes = report or {}
+    lines = {}
+    if "trained_validation_examples" in notes:
+        lines["also trained on: validation, calibration examples"] = (
+            f"{notes['trained_validation_examples']:,}, {notes['trained_calibration_examples']:,}"
+        )
+    if "unused_examples" in notes:
+        lines["training examples of nobody"] = f"{notes['unused_examples']:,}"
+    if notes.get("redraws"):
+        lines["partitions drawn before one fitted"] = f"{notes['redraws']:,}"
+    return lines
+
+
 def _levels(plan: Plan) -> Table:
     table = Table(title="who is sent what")
-    for heading in ("budget", "clients", "variants", "largest", "payload", "examples", "MACs a step and example"):
+    is_priced = "price_min" in plan["variants"]
+    largest = ("largest, as priced", "true MACs, at most") if is_priced else ("largest",)
+    for heading in ("budget", "clients", "variants", *largest, "payload", "examples", "MACs a step and example"):
         table.add_column(heading, justify="right")
     for level in plan["levels"]:
         least, greatest = map(format_macs, level["budget_macs"])
@@ -107,6 +144,7 @@ def _levels(plan: Plan) -> Table:
             least if least == greatest else f"{least} to {greatest}",
             f"{level['clients']:,}",
             str(level["affordable_variants"]),
+            *([format_macs(level["largest_price"])] if is_priced else []),
             format_macs(level["largest_macs"]),
             f"{level['payload_parameters']:,}",
             f"{level['expected_examples']:.4g}",
@@ -178,6 +216,7 @@ def describe_methods(methods: Sequence[Mapping[str, Any]], recipe: str) -> list[
             f"[dim]{escape(method['paper'])}[/]",
             f"{_served(method['operating_points'])}, of {method['parameters']:,} parameters{budgets}",
             f"[dim]options: {escape(options)}[/]",
+            *([f"[dim]presets (method.preset): {', '.join(method['presets'])}[/]"] if method["presets"] else []),
         ):
             parts.append(Padding(Text.from_markup(line), (0, 0, 0, 2)))
     return parts

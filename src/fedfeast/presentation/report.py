@@ -12,7 +12,15 @@ from fedfeast.planning.coverage import cover
 from fedfeast.planning.outline import outline
 from fedfeast.presentation.pages import Pictures, write_page
 from fedfeast.presentation.run_charts import clients_charts, coverage_charts, curve_charts, history_charts, label_of
-from fedfeast.presentation.tables import data_in_words, figure_columns, measured_on, policy_facts
+from fedfeast.presentation.tables import (
+    best_scores,
+    cost_headings,
+    costs_of,
+    data_in_words,
+    figure_columns,
+    measured_on,
+    policy_facts,
+)
 from fedfeast.runs import Run
 from fedfeast.units import format_macs
 
@@ -101,6 +109,7 @@ def _comparison(runs: Sequence[Run]) -> list[list[str]]:
                 run.recipe.method_name,
                 str(len(run.folder.metrics())),
                 run.metric.show(summary["population_score"]) if finished else "-",
+                next((run.metric.show(best) for best in best_scores(summary)), "-"),
                 f"{100 * summary['served_share']:.0f} %" if finished else "-",
                 f"{summary['traffic']['reduction']:.2f}x less" if finished else "-",
                 f"{summary['training_seconds']:.0f} s" if finished else "-",
@@ -140,7 +149,7 @@ def _describe(run: Run, pictures: Pictures) -> dict[str, Any]:
         "name": label_of(run),
         "tiles": _tiles(run),
         "figures": figures,
-        "headings": ["MACs", "parameters", *columns, "clients served"],
+        "headings": [*cost_headings(run.curve if columns else None), "parameters", *columns, "clients served"],
         "points": _points(run, columns) if run.folder.has_summary() else [],
         "environment": _environment(run),
         "recipe": run.recipe.to_toml(),
@@ -157,6 +166,7 @@ def _tiles(run: Run) -> list[dict[str, str]]:
         summary = run.summary
         tiles = [
             ("population score", run.metric.show(summary["population_score"])),
+            *(("with the best variant each affords", run.metric.show(best)) for best in best_scores(summary)),
             ("clients served", f"{100 * summary['served_share']:.0f} % of {summary['clients']}"),
             ("less traffic than the whole network", f"{summary['traffic']['reduction']:.2f}x"),
             ("best validated round", str(summary["best_round"])),
@@ -168,10 +178,10 @@ def _tiles(run: Run) -> list[dict[str, str]]:
 
 def _points(run: Run, columns: Mapping[str, Sequence[str]]) -> list[list[str]]:
     curve = run.curve
-    served = np.searchsorted([point.macs for point in curve.points], run.folder.budgets_macs(), side="right")
+    served = curve.count_affordable(run.folder.budgets_macs())
     return [
         [
-            format_macs(point.macs),
+            *costs_of(point, curve),
             f"{point.parameters:,}",
             *(column[position - 1] for column in columns.values()),
             str(int((served == position).sum())),

@@ -11,29 +11,44 @@ from rich.table import Table
 
 from fedfeast.data import DatasetFacts
 from fedfeast.data.tasks import ACCURACY, METRICS, Metric, task_named
-from fedfeast.evaluation import Curve, metric_of
+from fedfeast.evaluation import Curve, CurvePoint, metric_of
 from fedfeast.units import format_macs
 
 
 def describe_run(summary: Mapping[str, Any], budgets_macs: np.ndarray) -> list[RenderableType]:
     """Show a run's curve, population score, traffic saved, client wins where counted, and where its picture lies."""
     curve = Curve.read(summary["curve"], summary)
-    served = np.array([point.macs for point in curve.points]).searchsorted(budgets_macs, side="right")
+    served = curve.count_affordable(budgets_macs)
     figures = figure_columns(summary)
     table = _table(
         f"{escape(summary['recipe'])}: {summary['method']} after {summary['finished_rounds']} rounds",
-        ("variant", "MACs", "parameters", *figures, "clients served"),
+        ("variant", *cost_headings(curve), "parameters", *figures, "clients served"),
     )
     for position, point in enumerate(curve.points, start=1):
         clients = int((served == position).sum())
         table.add_row(
             str(position),
-            format_macs(point.macs),
+            *costs_of(point, curve),
             f"{point.parameters:,}",
             *(column[position - 1] for column in figures.values()),
             str(clients) if clients else "-",
         )
     return [table, *(f"{label:<19}{value}" for label, value in _run_facts(summary))]
+
+
+def cost_headings(curve: Curve | None) -> list[str]:
+    """Return the headings of what points cost: where budgets are compared with other MACs, these come first."""
+    return ["MACs, as priced", "true MACs"] if curve is not None and curve.is_priced else ["MACs"]
+
+
+def costs_of(point: CurvePoint, curve: Curve) -> list[str]:
+    """Return what a point costs under those headings."""
+    return [format_macs(point.price), *([format_macs(point.macs)] if curve.is_priced else [])]
+
+
+def best_scores(summary: Mapping[str, Any]) -> list[float]:
+    """Return the population score under best-affordable serving; nothing where an earlier version wrote the summary."""
+    return [summary["population_score_best"]] if "population_score_best" in summary else []
 
 
 def figure_columns(summary: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -59,6 +74,9 @@ def _run_facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     score = f"{summary['clients']} clients, each with the largest variant it affords"
     metric = metric_of(summary)
     facts = [("population score", f"{metric.show(summary['population_score'])} ({score})")]
+    facts += [
+        ("by the best", f"{metric.show(best)} (each with the best variant it affords)") for best in best_scores(summary)
+    ]
     facts += measured_on(summary)
     if summary["served_share"] < 1:
         served = f"{100 * summary['served_share']:.1f} %"
@@ -92,12 +110,28 @@ def data_in_words(summary: Mapping[str, Any]) -> str:
         roles = {"held_out": "held out", "server": "the server's", "excluded": "left out", "pooled": "in pools"}
         others = "".join(f", {division[key]} {role}" for key, role in roles.items() if division[key])
         return f"{examples}, {together}; {division['training']} clients train{others}"
+    others = _held_by_two_or_nobody(shares)
+    if "listed_examples" in shares:
+        return f"{examples}, as a file lists them{others}"
     correlation = (
         f"{shares['share_correlation']:.3f} correlated with their targets"
         if "share_correlation" in shares
         else "equal by design"
     )
-    return f"{examples}, shares {correlation}; {shares['moved_examples']} examples moved"
+    return f"{examples}, shares {correlation}; {shares['moved_examples']} examples moved{others}"
+
+
+def _held_by_two_or_nobody(partition: Mapping[str, Any]) -> str:
+    """Say which of the server's examples clients train on too, and how many examples nobody uses."""
+    told = ""
+    if "trained_validation_examples" in partition:
+        told += (
+            f"; clients also train on {partition['trained_validation_examples']} of the server's validation and "
+            f"{partition['trained_calibration_examples']} of its calibration examples"
+        )
+    if "unused_examples" in partition:
+        told += f"; {partition['unused_examples']} training examples are used by nobody"
+    return told
 
 
 def measured_on(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -134,7 +168,7 @@ def ladder_table(index: Mapping[str, Any]) -> Table:
     table = _table(f"ladder of {index['run']['name']}", headings + ["in int8"] * any(left for _, left in rungs))
     for rung, left in rungs:
         shown = [metric.show(value) for value in (_tested(rung, metric), *left) if value is not None]
-        table.add_row(rung["folder"], f"{rung['macs']:,}", f"{rung['parameters']:,}", *shown)
+        table.add_row(rung["folder"], f"{rung.get('price', rung['macs']):,}", f"{rung['parameters']:,}", *shown)
     return table
 
 

@@ -1,5 +1,6 @@
 """From a recipe to the parts of every floor, each built by the section that describes it."""
 
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
@@ -12,6 +13,7 @@ from fedfeast.data import Augmentation, Mixing, Normalisation, Preparation
 from fedfeast.data.sequences import SequenceAugmentation
 from fedfeast.data.tasks import task_named
 from fedfeast.errors import InvalidInput
+from fedfeast.evaluation import Selection
 from fedfeast.federation import LocalSgd, Method, Parts, Privacy
 from fedfeast.methods import find_method
 from fedfeast.networks import ElasticNetwork, ElasticResNet, ResNet, SearchSpace
@@ -22,18 +24,23 @@ from fedfeast.own_code import find_own, offer
 from fedfeast.population import (
     Partition,
     Population,
+    Shards,
     alpha_data_from_effective,
+    authors_population,
     paper_population,
+    partition_as_authors,
     partition_by_budget,
+    partition_stream,
     read_population,
     zipf_population,
 )
+from fedfeast.population.authors import authors_shares
 from fedfeast.population.natural import ClientDivision, assign_budgets, natural_partition
 from fedfeast.population.partition import are_classes
 from fedfeast.randomness import named_generator
 from fedfeast.recipes.recipe import Recipe
 from fedfeast.recipes.sections import PopulationSection
-from fedfeast.recipes.splitting import DataSplit, NaturalSplit
+from fedfeast.recipes.splitting import DataSplit, NaturalSplit, TrainingDivision
 from fedfeast.recipes.suitability import MEMBERS
 from fedfeast.variants import VariantCache, read_cache
 from fedfeast.variants.members import Score, choose_members
@@ -92,7 +99,7 @@ def build_cache(recipe: Recipe, network: ElasticNetwork) -> VariantCache:
     """Return the variants that are trained and served: those of a file, or members chosen from a builder's."""
     section = recipe.variants
     if section.cache != MEMBERS:
-        return read_cache(section.cache, network)
+        return read_cache(section.cache, network, section.ties)
     assert isinstance(network, BuiltNetwork)
     return choose_members(network, section.num_targets, named_generator(recipe.seed, "members"), find_score(recipe))
 
@@ -125,6 +132,14 @@ def build_population(recipe: Recipe, split: DataSplit | None = None) -> Populati
         return _natural_population(section, seed, split.natural)
     if section.source == "paper":
         return paper_population()
+    if section.source == "authors":
+        return authors_population(
+            section.num_clients,
+            exponent=section.exponent,
+            num_ranks=section.num_ranks,
+            least_macs=section.least_macs,
+            greatest_macs=section.greatest_macs,
+        )
     if section.source in ("file", "fleet"):
         if section.file is None and section.source == "fleet":
             raise InvalidInput(
@@ -180,6 +195,14 @@ def _budgets_by_name(file: str, division: ClientDivision) -> NDArray[np.float64]
     return np.array([budgets[name] for name in division.names])
 
 
+def lift_budgets(section: PopulationSection, population: Population, method: Method) -> Population:
+    """Return the population with budgets below the smallest network lifted to it, where the recipe wants that."""
+    least = method.least_macs
+    # Where nobody affords anything, that is no matter of the lowest budgets.
+    is_wanted = section.below_smallest == "lift" and bool((population.budgets_macs >= least).any())
+    return population.lifted(least) if is_wanted else population
+
+
 def choose_participants(section: PopulationSection, population: Population, method: Method) -> tuple[int, ...]:
     """Return the clients that train; a budget below the smallest network is an error unless excluded."""
     budgets, least = population.budgets_macs, method.least_macs
@@ -207,29 +230,59 @@ def choose_participants(section: PopulationSection, population: Population, meth
 
 
 def _budget_setting(section: PopulationSection) -> str:
-    return "population.least_macs" if section.source in ("zipf", "data") and section.file is None else "the budgets"
+    is_drawn = section.source in ("zipf", "authors", "data") and section.file is None
+    return "population.least_macs" if is_drawn else "the budgets"
 
 
 def build_partition(
-    recipe: Recipe, population: Population, labels: np.ndarray, owners: np.ndarray | None = None
+    recipe: Recipe,
+    population: Population,
+    labels: np.ndarray,
+    owners: np.ndarray | None = None,
+    division: TrainingDivision | None = None,
 ) -> Partition:
-    """Divide the client pool, given by its labels, among the clients, unless the data say whose the examples are."""
-    section = recipe.partition
+    """Divide the client pool, given by its labels, among the clients, unless data or a file say whose they are."""
     if owners is not None:
         return natural_partition(owners, population.num_clients)
+    if division is not None and division.listed is not None:
+        return _listed_partition(population, division)
     if not are_classes(labels):
         raise InvalidInput(
             f"population.source = {recipe.population.source!r} divides examples by their classes, and those of "
             f"{recipe.data.name} have none: set population.source=data."
         )
-    shares = population.data_shares(recipe.population.gamma, recipe.population.cap_macs)
+    if division is not None and division.design_labels is not None:
+        labels = division.design_labels
+    partition = _draw_partition(recipe, population, labels)
+    return partition if division is None else replace(partition, notes={**partition.notes, **division.notes})
+
+
+def _draw_partition(recipe: Recipe, population: Population, labels: np.ndarray) -> Partition:
+    section, facts, shared = recipe.partition, recipe.data.facts, recipe.population
     alpha_data = section.alpha_data
     if alpha_data is None:
         assert section.alpha_eff is not None
-        classes = recipe.data.facts.classes
-        alpha_data = alpha_data_from_effective(section.alpha_eff, len(labels), classes, population.num_clients)
+        alpha_data = alpha_data_from_effective(section.alpha_eff, len(labels), facts.classes, population.num_clients)
+    if section.rule == "authors":
+        stream = partition_stream(facts.train_examples, population.num_clients, facts.server_examples > 0)
+        shares = authors_shares(population, shared.gamma, shared.cap_macs)
+        return partition_as_authors(labels, shares, alpha_data, stream, min_shard=section.min_shard)
+    if section.class_order == "permuted":
+        # The order in which classes are divided is that of their labels.
+        labels = named_generator(recipe.seed, "class order").permutation(facts.classes)[labels]
+    shares = population.data_shares(shared.gamma, shared.cap_macs)
     generator = named_generator(recipe.seed, "partition")
     return partition_by_budget(labels, shares, alpha_data, generator, min_shard=section.min_shard)
+
+
+def _listed_partition(population: Population, division: TrainingDivision) -> Partition:
+    """Return the shards of a file, as positions in the pool."""
+    assert division.listed is not None
+    shards = division.listed.arranged(population.names)
+    order = np.searchsorted(division.split.clients, shards.order).astype(np.int64)
+    shares = shards.sizes / len(order)
+    moves = np.empty((0, 2), dtype=np.int64)
+    return Partition(Shards(order, shards.offsets), shares, shares, moves, division.notes)
 
 
 def build_preparation(recipe: Recipe, normalisation: Normalisation | None, method: Method) -> Preparation:
@@ -238,25 +291,37 @@ def build_preparation(recipe: Recipe, normalisation: Normalisation | None, metho
     return Preparation(
         training.batch_size,
         training.local_epochs,
-        Augmentation(section.crop_padding, section.flip, section.randaugment),
+        Augmentation(section.crop_padding, section.flip, section.randaugment, section.crop_fill),
         build_mixing(recipe),
         normalisation,
         task_named(facts.task),
         SequenceAugmentation(section.time_shift, section.noise, section.mask_share, facts.vocabulary),
         method.network.draws,
+        training.last_batch,
+        training.least_distinct,
     )
 
 
 def build_mixing(recipe: Recipe) -> Mixing | None:
     """Return the batch mixing, or None where the recipe has none."""
-    if recipe.augmentation.mixing == "off":
-        return None
-    return Mixing(recipe.augmentation.mixup_beta, recipe.augmentation.cutmix_beta)
+    section = recipe.augmentation
+    return None if section.mixing == "off" else Mixing(section.mixup_beta, section.cutmix_beta, section.mixing)
+
+
+def build_selection(recipe: Recipe) -> Selection:
+    """Return by what the served round is chosen."""
+    section = recipe.evaluation
+    return Selection(section.selection, section.score, tuple(section.anchors or ()))
 
 
 def build_sgd(recipe: Recipe, method: Method) -> LocalSgd:
-    """Return the optimiser of the clients' local steps."""
-    return method.optimiser(LocalSgd(recipe.training.weight_decay, recipe.training.clip_norm))
+    """Return the optimiser of the clients' local steps: the recipe's, where the method has no other."""
+    training = recipe.training
+    return method.optimiser(
+        LocalSgd(
+            training.weight_decay, training.clip_norm, training.momentum, training.learning_rate, training.unreached
+        )
+    )
 
 
 def build_privacy(recipe: Recipe) -> Privacy | None:

@@ -31,6 +31,7 @@ def _describe(name: str, method: Method) -> dict[str, Any]:
         "keeps_budgets": method.keeps_budgets,
         "parameters": method.network.layout.num_parameters,
         "options": options,
+        "presets": {preset: dict(values) for preset, values in method.presets.items()},
         "operating_points": [
             {"name": point.name, "macs": point.macs, "parameters": point.parameters}
             for point in method.operating_points()

@@ -4,6 +4,7 @@ import json
 import logging
 import tomllib
 from collections.abc import Mapping, Sequence, Set
+from copy import deepcopy
 from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
@@ -14,6 +15,7 @@ from pydantic import Field, SerializeAsAny, ValidationError, model_validator
 from fedfeast.data import DatasetFacts
 from fedfeast.data.tasks import Metric, task_named
 from fedfeast.errors import InvalidInput
+from fedfeast.methods import find_method
 from fedfeast.own_code import require_trust, trust
 from fedfeast.recipes.sections import (
     AdversarySection,
@@ -38,6 +40,7 @@ from fedfeast.recipes.suitability import (
     MEMBERS,
     refuse_noiseless_counts,
     refuse_unsuited_clients,
+    refuse_unsuited_division,
     refuse_unsuited_network,
     suited_augmentation,
 )
@@ -102,6 +105,7 @@ class Recipe(Section):
         object.__setattr__(self, "augmentation", suited)
         refuse_unsuited_network(self.data, self.network, self.variants)
         refuse_unsuited_clients(self.data, self.population, self.evaluation)
+        refuse_unsuited_division(self.data, self.population, self.partition, self.evaluation)
         return self
 
     @model_validator(mode="after")
@@ -225,12 +229,25 @@ def _read_toml(text: str, source: str) -> dict[str, Any]:
 
 
 def _validate_method(table: dict[str, Any]) -> Section:
-    name = table.get("name")
-    section = method_section(str(name))
+    name = str(table.get("name"))
+    section = method_section(name)
     try:
-        return section.model_validate(table)
+        return section.model_validate(_with_preset(name, table))
     except ValidationError as error:
         raise InvalidInput(_explain(error, "method", section)) from error
+
+
+def _with_preset(name: str, table: dict[str, Any]) -> dict[str, Any]:
+    """Return a method's table with the options of its preset, where it names one, below those it has itself."""
+    # A recipe keeps the options, not the preset's name: what it means can then never change.
+    preset = table.get("preset")
+    if preset is None:
+        return {key: value for key, value in table.items() if key != "preset"}
+    presets = find_method(name).presets
+    if preset not in presets:
+        known = f"choose {' or '.join(map(repr, presets))}" if presets else f"{name} has none, so leave it out"
+        raise InvalidInput(f"method.preset = {preset!r} is no preset of {name}: {known}.")
+    return {**presets[preset], **{key: value for key, value in table.items() if key != "preset"}}
 
 
 def pairs_of(settings: Mapping[str, Any] | Sequence[str]) -> list[tuple[str, Any]]:
@@ -262,7 +279,8 @@ def _set(table: dict[str, Any], dotted: str, value: Any, tell: bool = True) -> N
         table = table.setdefault(section, {})
         if not isinstance(table, dict):
             raise InvalidInput(f"setting {dotted!r}: {section} is a value, not a section.")
-    table[key] = None if value == "none" else value  # TOML has no null; none unsets an optional field
+    # TOML has no null; none unsets an optional field. A later setting must not write into the caller's own section.
+    table[key] = None if value == "none" else deepcopy(value)
 
 
 def _forget_other_network(table: dict[str, Any], given: Mapping[str, Any]) -> None:

@@ -17,9 +17,12 @@ from pydantic import (
 )
 
 from fedfeast.data import DatasetFacts, Normalisation, facts_of, is_known
+from fedfeast.data.batches import LastBatch
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Method
+from fedfeast.federation.local_sgd import Unreached
 from fedfeast.methods import find_method
+from fedfeast.population import authors
 
 Integers = Annotated[tuple[int, ...], Field(strict=False)]
 Numbers = Annotated[tuple[float, ...], Field(strict=False)]
@@ -92,6 +95,8 @@ class DataSection(Section):
     folder: str | None = None
     validation_examples: int = Field(4000, ge=1)
     calibration_examples: int = Field(1000, ge=2)  # batch statistics need two examples
+    split_rule: Literal["balanced", "authors"] = "balanced"  # evenly over classes, or as the paper's authors drew
+    split_file: str | None = None  # an npz or CSV file of their indices instead of a draw
     # Of population.source = "data": a share of the clients, or their names.
     held_out_clients: Share | Names = 0.0  # they never train and are a test set of their own
     server_clients: Share | Names = 0.0  # whose examples the server has; without any, some of the pool
@@ -151,9 +156,9 @@ class DataSection(Section):
 
 
 class PopulationSection(Section):
-    """Who takes part: drawn from Zipf, the paper's own draw, a CSV file, the data's own clients, or a fleet's."""
+    """Who takes part: drawn from Zipf, the paper's as guessed or as its authors drew, a CSV, the data's, a fleet's."""
 
-    source: Literal["zipf", "paper", "file", "data", "fleet"] = "zipf"
+    source: Literal["zipf", "paper", "authors", "file", "data", "fleet"] = "zipf"
     file: str | None = None
     num_clients: int = Field(100, ge=1, le=100_000_000)
     exponent: float = Field(1.2, ge=0)
@@ -164,7 +169,13 @@ class PopulationSection(Section):
     gamma: float = Field(1.0, ge=0)
     correlation: float | None = Field(None, ge=-1, le=1)  # of budgets with data, by ranks: the data's clients alone
     pooled: bool = False  # all training clients of the data as one that has greatest_macs: an upper bound
-    below_smallest: Literal["error", "exclude"] = "error"
+    below_smallest: Literal["error", "exclude", "lift"] = "error"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_the_authors(cls, table: Any) -> Any:
+        """Fill in what the authors' draw has other values of."""
+        return _filled_in(table, "source", {"least_macs": authors.LEAST_MACS, "below_smallest": "lift"})
 
     @model_validator(mode="after")
     def _refuse_idle_settings(self) -> Self:
@@ -174,6 +185,7 @@ class PopulationSection(Section):
         idle = {
             "zipf": ("file", *natural),
             "paper": ("file", *natural, *drawn),
+            "authors": ("file", *natural),
             "file": natural,
             "data": ("num_clients", "gamma", *(("correlation",) if self.file is not None else ())),
             "fleet": natural,
@@ -199,6 +211,36 @@ class PartitionSection(Section):
     alpha_eff: float | None = Field(None, gt=0)
     alpha_data: float | None = Field(None, gt=0)
     min_shard: int = Field(1, ge=1)
+    rule: Literal["dirichlet", "authors"] = "dirichlet"  # authors: their draw, repeated until no shard is too small
+    loaded: Literal["as-designed", "as-loaded"] = "as-designed"  # as-loaded: the index slip of the authors' loader
+    class_order: Literal["label", "permuted"] = "label"  # in which the Dirichlet rule divides classes
+    file: str | None = None  # whose each training example is, as npz or CSV, instead of a draw
+    unused: Literal["error", "leave"] = "error"  # what becomes of training examples that the file gives to nobody
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_the_authors(cls, table: Any) -> Any:
+        """Fill in what the authors' rule has another value of."""
+        return _filled_in(table, "rule", {"min_shard": authors.LEAST_SHARD})
+
+    @model_validator(mode="after")
+    def _refuse_idle_settings(self) -> Self:
+        """Refuse a setting that the chosen rule or file would silently ignore; a file replaces the whole draw."""
+        if self.loaded == "as-loaded" and (self.rule != "authors" or self.file is not None):
+            given = "partition.file" if self.file is not None else f"partition.rule = {self.rule!r}"
+            raise InvalidInput(
+                f"partition.loaded = 'as-loaded' has no effect with {given}: set partition.rule=authors without a "
+                "file, or leave it out."
+            )
+        if self.class_order == "permuted" and (self.rule != "dirichlet" or self.file is not None):
+            given = "partition.file" if self.file is not None else f"partition.rule = {self.rule!r}"
+            raise InvalidInput(
+                f"partition.class_order = 'permuted' has no effect with {given}: leave it out, or set "
+                "partition.rule=dirichlet without a file."
+            )
+        if self.unused == "leave" and self.file is None:
+            raise InvalidInput("partition.unused = 'leave' has no effect without partition.file: leave it out.")
+        return self
 
     @model_validator(mode="before")
     @classmethod
@@ -245,6 +287,7 @@ class VariantsSection(Section):
     """The cache: a packaged name, the path of a CSV file, or "members", chosen from a builder's own."""
 
     cache: str = "cifar100-56"
+    ties: Literal["refuse", "keep"] = "refuse"  # of equal MACs: an error, or all rows count, in the file's order
     score: str | None = None  # by which members are chosen, as file.py:NAME; without it by parameters for their MACs
     # What `fedfeast search` looks for: networks at evenly spaced MACs.
     num_targets: int = Field(56, ge=1)
@@ -257,24 +300,40 @@ class TrainingSection(Section):
 
     rounds: int = Field(4000, ge=1)
     clients_per_round: int = Field(10, ge=1)
+    cohort: Literal["named", "authors"] = "named"  # drawn from the seed, or from a stream that the round alone seeds
     local_epochs: int = Field(1, ge=1)
     batch_size: int = Field(64, ge=2)  # batch statistics need two examples
     learning_rate: float = Field(0.1, gt=0)
     schedule: Literal["cosine", "constant"] = "cosine"
     weight_decay: float = Field(5e-4, ge=0)
-    clip_norm: float = Field(10.0, gt=0)
+    clip_norm: float = Field(10.0, gt=0)  # inf: nothing is clipped
+    momentum: float = Field(0.0, ge=0, lt=1)
+    unreached: Unreached = "decay"  # tensors that no pass of a step goes through: decayed, or kept as they are
+    last_batch: LastBatch = "topped-up"  # of an epoch: filled up from fresh permutations, or only what is left
+    least_distinct: int = Field(1, ge=1)  # examples that a batch has to choose from; with fewer it is left out
+
+    @model_validator(mode="after")
+    def _refuse_impossible(self) -> Self:
+        """Refuse batches that could never hold as many examples as they must."""
+        if self.least_distinct > self.batch_size:
+            raise InvalidInput(
+                f"training.least_distinct = {self.least_distinct} is more than a batch holds (training.batch_size = "
+                f"{self.batch_size}): lower the one or raise the other."
+            )
+        return self
 
 
 class AugmentationSection(Section):
     """What happens to an input and a mini-batch before training; what is no image goes through nothing by default."""
 
     crop_padding: int = Field(4, ge=0)
+    crop_fill: Literal["black", "reflect"] = "black"  # beyond the edge: nothing, or the image mirrored
     flip: bool = True
     randaugment: Annotated[tuple[int, int], Field(strict=False)] = (
         2,
         6,
     )  # operations, magnitude; 0, 0 is none
-    mixing: Literal["alternate", "off"] = "alternate"
+    mixing: Literal["alternate", "coin", "off"] = "alternate"  # Mixup and CutMix by turns, or a coin for each batch
     mixup_beta: float = Field(1.0, gt=0)
     cutmix_beta: float = Field(1.0, gt=0)
     # Of sequences, along their last axis; docs/data.md.
@@ -317,6 +376,40 @@ class EvaluationSection(Section):
     by: Literal["server", "clients"] = "server"  # on the server's examples, or on those that clients keep back
     client_share: float = Field(0.1, gt=0, lt=1)  # of its training examples that a client keeps back for it
     metric: str | None = None  # one of the task's; without it the task's first
+    # By what the served round is chosen: the population score, the mean of some networks, or the largest alone.
+    selection: Literal["population-score", "anchors", "largest"] = "population-score"
+    anchors: Numbers | None = None  # of that mean: rows of the served networks, counted from 0, or MACs
+    # What a client counts for in the population score that chooses: the largest network it affords, or the best.
+    score: Literal["largest", "best"] = "largest"
+    calibration_augmented: bool = False  # whether served statistics are measured on images as training sees them
+    calibration_batch: int | None = Field(None, ge=2)  # without it batches as equal as can be, of at most 250
+
+    @model_validator(mode="after")
+    def _refuse_idle_settings(self) -> Self:
+        """Refuse a setting that the others make idle."""
+        if self.selection == "anchors" and not self.anchors:
+            raise InvalidInput(
+                "evaluation.selection = 'anchors' needs evaluation.anchors: give rows of the served networks, or MACs."
+            )
+        if self.anchors is not None and min(self.anchors, default=0) < 0:
+            raise InvalidInput(f"evaluation.anchors = {list(self.anchors)}: give rows from 0 on, or MACs.")
+        idle = {
+            "anchors": self.selection != "anchors" and self.anchors is not None,
+            "score": self.selection != "population-score" and self.score != "largest",
+        }
+        for name in (name for name, has_no_effect in idle.items() if has_no_effect):
+            raise InvalidInput(
+                f"evaluation.{name} = {getattr(self, name)!r} has no effect with evaluation.selection = "
+                f"{self.selection!r}: leave it out, or choose the selection that uses it."
+            )
+        of_server = {"selection": "population-score", "calibration_augmented": False, "calibration_batch": None}
+        for name, usual in of_server.items():
+            if self.by == "clients" and getattr(self, name) != usual:
+                raise InvalidInput(
+                    f"evaluation.{name} = {getattr(self, name)!r} needs the server's examples, and evaluation.by = "
+                    "'clients' has none: leave it out, or set evaluation.by=server."
+                )
+        return self
 
 
 class CheckpointSection(Section):
@@ -344,6 +437,13 @@ class EngineSection(Section):
     precision: Literal["auto", "bfloat16", "float32", "float64"] = "auto"
     threads: int | None = Field(None, ge=1, le=1024)
     memory_gib: float | None = Field(None, gt=0)  # of a CUDA device that this run may take; None: all of it
+
+
+def _filled_in(table: Any, key: str, values: dict[str, Any]) -> Any:
+    """Return a section's table with values for what it leaves out, where it chooses the authors' way."""
+    if not isinstance(table, dict) or table.get(key) != "authors":
+        return table
+    return {**values, **{name: value for name, value in table.items() if value is not None}}
 
 
 def method_section(name: str) -> type[Section]:

@@ -1,14 +1,23 @@
 """Which examples do what: the clients' pool, the server's own, and the test sets, as positions in a data set."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedfeast.data import Dataset, Examples, NaturalClients, ServerSplit, split_server_examples
+from fedfeast.data import (
+    Dataset,
+    Examples,
+    NaturalClients,
+    ServerSplit,
+    split_as_authors,
+    split_by_file,
+    split_server_examples,
+)
 from fedfeast.errors import InvalidInput
+from fedfeast.population.index_files import ListedShards, read_shards
 from fedfeast.population.natural import ClientDivision, ClientRules, divide_clients, keep_some
 from fedfeast.population.partition import are_classes
 from fedfeast.randomness import named_generator
@@ -43,6 +52,16 @@ class NaturalSplit:
 
 
 @dataclass(frozen=True, eq=False)
+class TrainingDivision:
+    """Which training examples are the clients' and which the server's, and what their shards follow."""
+
+    split: ServerSplit
+    design_labels: NDArray[np.generic] | None = None  # by which shards are drawn, where not by those of the pool
+    listed: ListedShards | None = None  # whose each example is, by its index in training
+    notes: Mapping[str, int] = field(default_factory=dict)  # examples that two have, or nobody
+
+
+@dataclass(frozen=True, eq=False)
 class DataSplit:
     """What every example of a data set is for."""
 
@@ -51,6 +70,7 @@ class DataSplit:
     calibration: Places
     tests: Mapping[str, OwnedPlaces]  # the first one is the run's main test set
     natural: NaturalSplit | None = None
+    division: TrainingDivision | None = None  # not of the data's own clients
 
 
 def pick(dataset: Dataset, places: Places) -> Examples:
@@ -71,15 +91,94 @@ def split_dataset(recipe: Recipe, dataset: Dataset) -> DataSplit:
     if recipe.population.source == "data" or (recipe.population.source == "fleet" and dataset.clients is not None):
         return _split_by_client(recipe, dataset)
     labels = dataset.train.labels.numpy()
-    server_labels = None if dataset.server is None else _classes(dataset.server.labels.numpy())
-    split = deal_server_examples(recipe, _classes(labels), server_labels)
+    server_labels = None if dataset.server is None else dataset.server.labels.numpy()
+    division = divide_training(recipe, labels, server_labels)
+    split = division.split
     source = "train" if dataset.server is None or recipe.evaluation.by == "clients" else "server"
     return DataSplit(
         split.clients,
         OwnedPlaces({source: split.validation}),
         {source: split.calibration},
         {ALL: OwnedPlaces({"test": np.arange(len(dataset.test))})},
+        division=division,
     )
+
+
+def divide_training(
+    recipe: Recipe, labels: NDArray[np.generic], server_labels: NDArray[np.generic] | None = None
+) -> TrainingDivision:
+    """Split off the server's examples, and say by what the rest is divided among clients."""
+    shards = recipe.partition
+    listed = None if shards.file is None else read_shards(shards.file, len(labels))
+    split = _split_server(recipe, labels, server_labels, listed)
+    held = np.concatenate((split.validation, split.calibration))
+    if server_labels is not None or recipe.evaluation.by == "clients":
+        held = held[:0]  # of training the server has none to itself
+    if listed is not None:
+        split = replace(split, clients=_listed_pool(recipe, listed, held, len(labels)))
+        unused = len(labels) - len(split.clients) - len(held)
+        return TrainingDivision(split, listed=listed, notes={"listed_examples": len(split.clients)} | _counted(unused))
+    if shards.loaded == "as-designed":
+        return TrainingDivision(split)
+    # The authors' shards are positions in the permuted pool; their loader takes them as positions in the data.
+    design_labels = labels[split.clients]
+    split = replace(split, clients=np.arange(len(split.clients)))
+    if server_labels is not None:
+        return TrainingDivision(split, design_labels)
+    both = {
+        "trained_validation_examples": int(np.isin(split.validation, split.clients).sum()),
+        "trained_calibration_examples": int(np.isin(split.calibration, split.clients).sum()),
+    }
+    unused = len(labels) - len(np.union1d(split.clients, held))
+    return TrainingDivision(split, design_labels, notes=both | _counted(unused))
+
+
+def _split_server(
+    recipe: Recipe,
+    labels: NDArray[np.generic],
+    server_labels: NDArray[np.generic] | None,
+    listed: ListedShards | None,
+) -> ServerSplit:
+    """Return which examples the server holds: by a rule, by a file, or of what the clients' file leaves."""
+    section, num_server = recipe.data, None if server_labels is None else len(server_labels)
+    numbers = (section.validation_examples, section.calibration_examples)
+    if section.split_file is not None:
+        return split_by_file(section.split_file, len(labels), num_server)
+    if section.split_rule == "authors" and recipe.evaluation.by != "clients":
+        return split_as_authors(len(labels), *numbers, num_server)
+    server_classes = None if server_labels is None else _classes(server_labels)
+    if listed is None or server_labels is not None or recipe.evaluation.by == "clients":
+        return deal_server_examples(recipe, _classes(labels), server_classes)
+    left = np.setdiff1d(np.arange(len(labels)), listed.shards.order)
+    if len(left) < sum(numbers):
+        raise InvalidInput(
+            f"partition.file leaves the server {len(left)} training examples, and data.validation_examples = "
+            f"{numbers[0]} and data.calibration_examples = {numbers[1]}: lower these, or list fewer examples."
+        )
+    split = deal_server_examples(recipe, _classes(labels), _classes(labels)[left])
+    return ServerSplit(split.clients, left[split.validation], left[split.calibration])
+
+
+def _listed_pool(recipe: Recipe, listed: ListedShards, held: Positions, num_training: int) -> Positions:
+    """Return the listed examples, sorted; refuse those that the server holds, and others that nobody does."""
+    pool = np.sort(listed.shards.order)
+    both = np.intersect1d(pool, held)
+    if both.size:
+        raise InvalidInput(
+            f"the example {both[0]} is a client's by partition.file and the server's by its split ({both.size} such): "
+            "give it to one of them."
+        )
+    unused = num_training - len(pool) - len(held)
+    if unused and recipe.partition.unused == "error":
+        raise InvalidInput(
+            f"partition.file = {recipe.partition.file!r} and the server leave {unused} of {num_training} training "
+            "examples to nobody: complete it, or set partition.unused=leave."
+        )
+    return pool
+
+
+def _counted(unused: int) -> dict[str, int]:
+    return {"unused_examples": unused} if unused else {}
 
 
 def _split_by_client(recipe: Recipe, dataset: Dataset) -> DataSplit:

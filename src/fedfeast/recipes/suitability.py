@@ -8,13 +8,14 @@ from fedfeast.recipes.sections import (
     DataSection,
     EvaluationSection,
     NetworkSection,
+    PartitionSection,
     PopulationSection,
     PrivacySection,
     VariantsSection,
 )
 
 MEMBERS = "members"  # a cache that is chosen from a builder's own networks
-NO_IMAGE_AUGMENTATION = {"crop_padding": 0, "flip": False, "randaugment": (0, 0), "mixing": "off"}
+NO_IMAGE_AUGMENTATION = {"crop_padding": 0, "crop_fill": "black", "flip": False, "randaugment": (0, 0), "mixing": "off"}
 
 
 def suited_augmentation(section: AugmentationSection, facts: DatasetFacts, data: str) -> AugmentationSection:
@@ -28,6 +29,11 @@ def suited_augmentation(section: AugmentationSection, facts: DatasetFacts, data:
                     f"or choose {'mask_share' if facts.kind == 'tokens' else 'time_shift, noise or mask_share'}."
                 )
         section = section.model_copy(update=NO_IMAGE_AUGMENTATION)
+    elif section.crop_fill == "reflect" and section.crop_padding >= facts.side:
+        raise InvalidInput(
+            f"augmentation.crop_padding = {section.crop_padding} reaches beyond the mirror image of {data}'s "
+            f"{facts.side} pixels: give at most {facts.side - 1}, or set augmentation.crop_fill=black."
+        )
     if facts.kind == "tokens":
         for name in ("time_shift", "noise"):
             if getattr(section, name):
@@ -69,6 +75,11 @@ def refuse_unsuited_network(section: DataSection, network: NetworkSection, varia
 def refuse_unsuited_clients(section: DataSection, population: PopulationSection, evaluation: EvaluationSection) -> None:
     """Refuse the data's own clients where it has none, rules for them where they are not used, and foreign metrics."""
     facts = section.facts
+    if evaluation.calibration_augmented and facts.kind != "images":
+        raise InvalidInput(
+            f"evaluation.calibration_augmented = true is for images, and {section.name} holds {facts.kind}: "
+            "leave it out."
+        )
     if evaluation.metric is not None:
         task_named(facts.task).metric_named(evaluation.metric)
     if population.source == "data":
@@ -94,4 +105,41 @@ def refuse_noiseless_counts(evaluation: EvaluationSection, privacy: PrivacySecti
         raise InvalidInput(
             "evaluation.by = 'clients' tells counts and statistics without noise, and privacy.clip_norm = "
             f"{privacy.clip_norm:g} asks for privacy: set evaluation.by=server, or privacy.clip_norm=none."
+        )
+
+
+def refuse_unsuited_division(
+    data: DataSection, population: PopulationSection, partition: PartitionSection, evaluation: EvaluationSection
+) -> None:
+    """Refuse files of who holds what where nothing is divided by them, and a slip without its cause.
+
+    A rule that has nothing to divide is passed over, as the numbers of the server's examples are: recipes bring one.
+    """
+    files = {"data.split_file": data.split_file is not None, "partition.file": partition.file is not None}
+    if data.split_rule != "balanced" and data.split_file is not None:
+        raise InvalidInput(
+            f"data.split_rule = {data.split_rule!r} has no effect beside data.split_file: give one of them."
+        )
+    if population.source == "data":
+        idle = next((name for name, is_set in files.items() if is_set), None)
+        if idle is not None:
+            raise InvalidInput(
+                f"{idle} has no effect with population.source = 'data', where the data say whose the examples are: "
+                "leave it out, or choose another source."
+            )
+    if evaluation.by == "clients":
+        if data.split_file is not None:
+            raise InvalidInput(
+                "data.split_file has no effect with evaluation.by = 'clients', where the server holds no examples: "
+                "leave it out, or set evaluation.by=server."
+            )
+        if partition.loaded == "as-loaded":
+            raise InvalidInput(
+                "partition.loaded = 'as-loaded' needs a pool without the server's examples, and evaluation.by = "
+                "'clients' leaves it none: set partition.loaded=as-designed, or evaluation.by=server."
+            )
+    if partition.loaded == "as-loaded" and data.split_rule != "authors":
+        raise InvalidInput(
+            "partition.loaded = 'as-loaded' reads shards of the authors' permuted pool in the order of the data, and "
+            f"data.split_rule = {data.split_rule!r}: set data.split_rule=authors."
         )

@@ -22,7 +22,15 @@ from fedfeast.data.tasks import task_named
 from fedfeast.engines import EagerEngine, GraphEngine, Precision
 from fedfeast.engines.devices import choose_device, choose_engine, limit_memory
 from fedfeast.errors import InvalidInput
-from fedfeast.evaluation import ClientEvaluator, ClientIndex, EvaluatingClient, Evaluator, Held, Validation
+from fedfeast.evaluation import (
+    ClientEvaluator,
+    ClientIndex,
+    EvaluatingClient,
+    Evaluator,
+    Held,
+    Validation,
+    augmented,
+)
 from fedfeast.federation import (
     Adversary,
     Aggregation,
@@ -36,7 +44,7 @@ from fedfeast.planning.outline import Outline, outline
 from fedfeast.population import Partition, Population, Shards
 from fedfeast.population.partition import are_classes
 from fedfeast.randomness import named_generator
-from fedfeast.recipes.building import build_partition, build_preparation, build_privacy, build_sgd
+from fedfeast.recipes.building import build_partition, build_preparation, build_privacy, build_selection, build_sgd
 from fedfeast.recipes.recipe import Recipe
 from fedfeast.recipes.splitting import DataSplit, NaturalSplit, OwnedPlaces, pick, split_dataset
 from fedfeast.runs.keeping_back import blank_inputs, input_dtype, keep_back_shards
@@ -139,11 +147,17 @@ def assemble(recipe: Recipe) -> Federation:
     divided = _divide(recipe, built, split)
     examples = ShardedExamples(divided.pool.to(device), divided.partition.shards)
     calibration = split.calibration.to(device)
+    preparation = build_preparation(recipe, split.normalisation, built.method)
+    if recipe.evaluation.calibration_augmented:
+        # Drawn once: every network of every round is recalibrated on the same images.
+        calibration = augmented(calibration, preparation.augmentation, named_generator(recipe.seed, "calibration"))
+    build_selection(recipe).points(built.method.operating_points(), built.population.budgets_macs)  # before training
     task, metric = task_named(recipe.data.facts.task), recipe.metric
 
     def evaluator(examples: Examples, owned: OwnedPlaces) -> Evaluator:
         clients = None if owned.owners is None else ClientIndex(owned.names, owned.owners)
-        return Evaluator(calibration, examples.to(device), split.normalisation, task, clients, metric)
+        parts = (calibration, examples.to(device), split.normalisation, task, clients, metric)
+        return Evaluator(*parts, calibration_batch=recipe.evaluation.calibration_batch)
 
     validation: Validation
     if recipe.evaluation.by == "clients":
@@ -159,7 +173,7 @@ def assemble(recipe: Recipe) -> Federation:
         population=built.population,
         partition=divided.partition,
         examples=examples,
-        preparation=build_preparation(recipe, split.normalisation, built.method),
+        preparation=preparation,
         method=built.method,
         clients=divided.clients,
         participants=built.participants,
@@ -186,7 +200,7 @@ def _divide(recipe: Recipe, built: Outline, split: "SplitData") -> _Divided:
         return _Divided(split.pool.select(torch.empty(0, dtype=torch.int64)), roster.partition(), roster.clients)
     labels, kept_back = split.pool.labels.numpy(), None
     owners = None if built.natural is None else built.natural.owners
-    partition = build_partition(recipe, built.population, labels, owners)
+    partition = build_partition(recipe, built.population, labels, owners, split.places.division)
     if recipe.evaluation.by == "clients":
         partition, kept_back = keep_back_shards(recipe, partition, split.places.validation)
     return _Divided(split.pool, partition, clients_of(built.population, partition, labels), kept_back)
@@ -227,7 +241,7 @@ def split_data(recipe: Recipe) -> SplitData:
     dataset = load_dataset(recipe.data.name, recipe.data.folder)
     split = split_dataset(recipe, dataset)
     # Where the clients share all of training, the pool stays mapped from its file.
-    whole = len(split.pool) == len(dataset.train)
+    whole = np.array_equal(split.pool, np.arange(len(dataset.train)))
     pool = dataset.train if whole else pick(dataset, {"train": split.pool})
     normalisation = recipe.data.normalisation or dataset.normalisation
     if normalisation is None and recipe.data.facts.kind != "tokens":

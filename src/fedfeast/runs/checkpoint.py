@@ -19,7 +19,7 @@ KEPT_CHECKPOINTS = 2
 
 @dataclass(frozen=True, eq=False)
 class Best:
-    """The weights with the best validation population score so far."""
+    """The weights with the best validation score so far."""
 
     finished_rounds: int
     score: float

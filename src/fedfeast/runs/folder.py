@@ -6,9 +6,11 @@ import json
 import os
 import platform
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,8 @@ from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Curve, Measured
 from fedfeast.locks import held_alone
 from fedfeast.machine import device_name, processor_name
-from fedfeast.recipes.recipe import Recipe, load_recipe
+from fedfeast.methods import METHODS, find_method
+from fedfeast.recipes.recipe import Recipe, load_recipe, resolve_recipe
 from fedfeast.runs.checkpoint import CheckpointFolder
 from fedfeast.runs.kept_builder import KeptBuilder
 from fedfeast.runs.kept_data import KeptData
@@ -37,6 +40,15 @@ MAY_CHANGE_ON_A_FLEET = {
     "aggregation.refuse_multiple",
     "aggregation.weight_cap",
     "aggregation.weigh",
+}
+
+
+# Settings of a recipe that may name files, and under which name a run keeps its own copy of each.
+NAMED_FILES = {
+    "population.file": "population.file.csv",
+    "variants.cache": "variants.cache.csv",
+    "partition.file": "partition.file",
+    "data.split_file": "data.split_file",
 }
 
 
@@ -73,6 +85,7 @@ class RunFolder:
         if path.exists() and not path.is_dir():
             raise InvalidInput(f"--out {path} is a file: give a folder.")
         folder = cls(path)
+        recipe = folder.as_it_began(recipe)
         if folder.holds(recipe):
             write_text(path / "recipe.toml", recipe.to_toml())  # the data may have moved to another folder
         else:
@@ -279,19 +292,32 @@ class RunFolder:
             f"--out {self.path} holds another run ({changes}): give another folder, or the same settings to go on."
         )
 
+    def as_it_began(self, recipe: Recipe) -> Recipe:
+        """Return the recipe; options that nobody gave are as the folder's run has them where defaults have changed."""
+        if not (self.path / "recipe.toml").is_file():
+            return recipe
+        kept, given = self._load_recipe(), recipe.method.model_fields_set
+        former = find_method(recipe.method_name).former_defaults if kept.method_name == recipe.method_name else {}
+        table = kept.method.model_dump()
+        changed = {f"method.{key}": value for key, value in former.items() if key not in given and table[key] == value}
+        return resolve_recipe(recipe, changed)
+
     def _load_recipe(self, settings: Mapping[str, Any] | None = None) -> Recipe:
-        return load_recipe(str(self.path / "recipe.toml"), settings or {}, self.kept_data.facts(), tell=False)
+        path = self.path / "recipe.toml"
+        return load_recipe(
+            str(path), {**_options_not_yet_known(path), **(settings or {})}, self.kept_data.facts(), tell=False
+        )
 
     def _inputs(self) -> dict[str, Path]:
         """Return where the run keeps its own copies of files that a recipe names, by setting."""
-        return {key: self.path / "inputs" / f"{key}.csv" for key in ("population.file", "variants.cache")}
+        return {key: self.path / "inputs" / name for key, name in NAMED_FILES.items()}
 
     def _named_inputs(self, recipe: Recipe) -> Iterator[tuple[Path, Path]]:
         """Yield every existing file that the recipe names, and its place in the run folder."""
-        named = {"population.file": recipe.population.file, "variants.cache": recipe.variants.cache}
+        settings = recipe.settings()
         for key, copy in self._inputs().items():
-            if named[key] is not None and Path(str(named[key])).is_file():
-                yield Path(str(named[key])), copy
+            if key in settings and Path(str(settings[key])).is_file():
+                yield Path(str(settings[key])), copy
 
     def _copy_inputs(self, recipe: Recipe) -> None:
         """Copy the named files, so that a later change of them cannot change the run."""
@@ -354,3 +380,16 @@ def _environment(threads: int, device: str, processes: int, engine: str) -> dict
         "device": device_name(device),
         "engine": engine,
     }
+
+
+def _options_not_yet_known(path: Path) -> dict[str, Any]:
+    """Return what a run does in options of its method that its version did not know: what was done before them."""
+    try:
+        table = tomllib.loads(path.read_text())["method"]
+        method = METHODS[table["name"]]  # nobody's own has former defaults
+    except (OSError, KeyError, TypeError, ValueError):
+        return {}  # reading it as a recipe says what is wrong
+    # An option that is None is not written down: its absence says nothing of the version.
+    written = {field.name for field in fields(method) if field.default is not None}  # type: ignore[arg-type]
+    former = method.former_defaults.items()
+    return {f"method.{key}": value for key, value in former if key in written and key not in table}

@@ -147,6 +147,11 @@ class Run:
         """The mean of the metric on the test set over clients, each with the largest variant it affords."""
         return self.curve.population_score(self.folder.budgets_macs())
 
+    @property
+    def population_score_best(self) -> float:
+        """The same where each client has the best of the variants that it affords."""
+        return self.curve.population_score(self.folder.budgets_macs(), "best")
+
     def client_wins(self, other: "Run") -> ClientWins:
         """Count on how many clients this run serves better than another one of the same population."""
         budgets, others = self.folder.budgets_macs(), other.folder.budgets_macs()
@@ -282,7 +287,7 @@ class Run:
             "finished_rounds": state.finished_rounds,
             "best_round": best.finished_rounds,
             "validation_score": best.score,
-            "population_score": curve.population_score(budgets),
+            **curve.population_scores(budgets),
             "served_share": curve.served_share(budgets),
             "clients": len(budgets),
             "participating_clients": len(federation.participants),

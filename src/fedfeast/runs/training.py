@@ -10,9 +10,19 @@ import torch
 from fedfeast.engines.distributed import DistributedEngine, measure_curve
 from fedfeast.engines.ranks import LostRank, Ranks
 from fedfeast.errors import InvalidInput
-from fedfeast.evaluation import Curve, Validation, served_points
-from fedfeast.federation import Assignment, Client, Engine, RoundOrder, TooFewAnswers, learning_rate, sample_cohort
+from fedfeast.evaluation import Curve, Validation
+from fedfeast.federation import (
+    Assignment,
+    Client,
+    Engine,
+    RoundOrder,
+    TooFewAnswers,
+    learning_rate,
+    sample_cohort,
+    sample_cohort_as_authors,
+)
 from fedfeast.randomness import named_generator
+from fedfeast.recipes.building import build_selection, build_sgd
 from fedfeast.runs.assembly import Federation
 from fedfeast.runs.checkpoint import Best, TrainingState
 from fedfeast.runs.folder import RunFolder
@@ -135,6 +145,8 @@ class _RoundTrainer:
     def __init__(self, federation: Federation, folder: RunFolder, ranks: Ranks, client_source: ClientSource) -> None:
         self.federation = replace(federation, validation=client_source.validation(federation))
         self._folder, self._ranks, self._client_source = folder, ranks, client_source
+        self._selection = build_selection(federation.recipe)
+        self._sgd = build_sgd(federation.recipe, federation.method)
         self._engine, self._policy = client_source.engine(federation), federation.update_policy()
         if ranks.size > 1:
             self._engine = DistributedEngine(self._engine, ranks, federation.preparation)
@@ -143,7 +155,7 @@ class _RoundTrainer:
         """Run one round; validate where it is due; write the round's line of metrics."""
         training, evaluation = self.federation.recipe.training, self.federation.recipe.evaluation
         started, round_index = time.perf_counter(), state.finished_rounds
-        rate = learning_rate(training.learning_rate, training.schedule, round_index, training.rounds)
+        rate = learning_rate(self._sgd.learning_rate, training.schedule, round_index, training.rounds)
         policy = replace(self._policy, history=state.norm_history)
         attempts = 0
         while True:
@@ -158,9 +170,11 @@ class _RoundTrainer:
             except TooFewAnswers:
                 continue  # with whoever is there by then
         if not bool(torch.isfinite(result.flat).all()):
+            rate_of = "training" if self._sgd.learning_rate == training.learning_rate else "method"
+            norm_of = "training" if self._sgd.clip_norm == training.clip_norm else "method"
             raise InvalidInput(
                 f"training diverged in round {round_index + 1} (weights that are not finite): lower "
-                f"training.learning_rate = {training.learning_rate} or training.clip_norm = {training.clip_norm}."
+                f"{rate_of}.learning_rate = {self._sgd.learning_rate} or {norm_of}.clip_norm = {self._sgd.clip_norm}."
             )
         row: dict[str, Any] = {
             "round": round_index + 1,
@@ -180,7 +194,7 @@ class _RoundTrainer:
         best = state.best
         if (round_index + 1) % evaluation.every_rounds == 0 or round_index + 1 == training.rounds:
             curve = self._validate(result.flat)
-            row["validation_score"] = score = curve.population_score(self.federation.population.budgets_macs)
+            row["validation_score"] = score = self._score(curve)
             row |= curve.notes
             if best is None or self.federation.validation.better(score, best.score):
                 best = Best(round_index + 1, score, result.flat)
@@ -194,12 +208,13 @@ class _RoundTrainer:
         return self.federation.method.plan_round(state.method_state, state.flat, cohort, round_index, generator)
 
     def _sample(self, round_index: int) -> list[Client]:
-        federation = self.federation
-        sampled = sample_cohort(
-            federation.participants,
-            federation.recipe.training.clients_per_round,
-            named_generator(federation.recipe.seed, "cohort", round_index),
-        )
+        federation, training = self.federation, self.federation.recipe.training
+        eligible = federation.participants
+        if training.cohort == "authors":
+            sampled = sample_cohort_as_authors(eligible, training.clients_per_round, round_index)
+        else:
+            generator = named_generator(federation.recipe.seed, "cohort", round_index)
+            sampled = sample_cohort(eligible, training.clients_per_round, generator)
         return [federation.clients[index] for index in sampled]
 
     def _ahead(self, round_index: int) -> list[Client]:
@@ -207,11 +222,16 @@ class _RoundTrainer:
         is_useful = self._engine.prepares_ahead and round_index < self.federation.recipe.training.rounds
         return self._sample(round_index) if is_useful else []
 
+    def _score(self, curve: Curve) -> float:
+        """Return the figure by which rounds are compared."""
+        points, budgets = self.federation.method.operating_points(), self.federation.population.budgets_macs
+        return self._selection.score(curve, points, budgets)
+
     def _validate(self, flat: torch.Tensor) -> Curve:
-        """Return the validation curve, measured at the points that serve somebody."""
+        """Return the validation curve, measured at the points that the choice among rounds needs."""
         federation, budgets = self.federation, self.federation.population.budgets_macs
-        served = served_points(federation.method.operating_points(), budgets)
-        curve = measure_curve(self._ranks, federation.validation, federation.method, flat, served)
+        needed = self._selection.points(federation.method.operating_points(), budgets)
+        curve = measure_curve(self._ranks, federation.validation, federation.method, flat, needed)
         if not curve.points:
             raise InvalidInput(
                 "no client could evaluate any network: evaluation.by = 'clients' needs clients with two examples or "

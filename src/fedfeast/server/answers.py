@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from fedfeast.recipes.building import build_selection
 from fedfeast.server.offer import NothingFits
 from fedfeast.server.progress import State
 from fedfeast.server.watched_run import WatchedRun
@@ -77,8 +78,10 @@ class RunState(BaseModel):
     seconds: float  # of training so far
     remaining_seconds: float | None
     served_round: int | None  # whose weights are on offer
-    validation_score: float | None  # of that round: mean of the metric over clients
-    population_score: float | None  # the same on the test set, once it is measured
+    validation_score: float | None  # of that round: what the served checkpoint was chosen by
+    chosen_by: str  # what that score is
+    population_score: float | None  # mean of the metric over clients on the test set, once it is measured
+    population_score_best: float | None  # where each client has the best model it affords, not the largest
     measured_on: str  # the test set, or what stood in for it
     clients: int | None
     served_share: float | None
@@ -108,6 +111,7 @@ class Variant(BaseModel):
     id: str
     name: str
     macs: int
+    price: int  # the MACs that budgets are compared with; its own, unless the run's cache has prices
     parameters: int
     test_accuracy: float | None  # of tasks that have it
     test_value: float | None  # of the run's metric
@@ -196,7 +200,9 @@ def describe_run(run: WatchedRun, runs: list[str]) -> RunState:
         remaining_seconds=round(seconds / rounds * (run.total_rounds - rounds), 1) if training else None,
         served_round=served,
         validation_score=next((row["validation_score"] for row in seen.rows if row["round"] == served), None),
+        chosen_by=build_selection(recipe).words,
         population_score=summary.get("population_score"),
+        population_score_best=summary.get("population_score_best"),
         measured_on=summary.get("curve_from", "the test set"),
         clients=fleet["clients"] if fleet is not None else None,
         served_share=fleet["served"] / fleet["clients"] if fleet is not None and fleet["served"] is not None else None,

@@ -18,6 +18,7 @@ from fedfeast.serving.bundle import read_bundle
 from fedfeast.serving.bundle_cache import BundleCache
 from fedfeast.serving.choice import Limits, choose_point
 from fedfeast.serving.exporting import FILES
+from fedfeast.units import number_repeated
 from fedfeast.version import VERSION
 
 Kind = Literal["onnx", "safetensors"]
@@ -59,11 +60,11 @@ class ModelFile:
 
 
 class Offer:
-    """A run's variants, least MACs first, with the weights of its best round."""
+    """A run's variants, least price first, with the weights of its best round."""
 
     def __init__(self, bundles: BundleCache, run_name: str, recorded_latency: Path) -> None:
         self.bundles, self._run_name = bundles, run_name
-        self.by_id = {variant_id(bundles, point): point for point in bundles.points}
+        self.by_id = dict(zip(variant_ids(bundles), bundles.points, strict=True))
         self.latencies = read_latencies(recorded_latency, bundles)
         self._checked: dict[tuple[str, Kind], ModelFile] = {}
         self._measuring = threading.Lock()
@@ -87,8 +88,8 @@ class Offer:
             with guard:
                 chosen = choose_point(points, limits, self._latency_ms)
         except InvalidInput as error:
-            least_macs, least_parameters = points[0].macs, min(point.parameters for point in points)
-            too_slow = any(limits.admit(point.macs, point.parameters) for point in points)
+            least_macs, least_parameters = points[0].price, min(point.parameters for point in points)
+            too_slow = any(limits.admit(point.price, point.parameters) for point in points)
             sentence = f"the least needs {least_macs} MACs, the smallest {least_parameters} parameters."
             told = str(error) if too_slow else f"no variant fits {limits}: {sentence}"
             raise NothingFits(told, least_macs, least_parameters) from error
@@ -129,6 +130,11 @@ def variant_id(bundles: BundleCache, point: OperatingPoint) -> str:
     """Return a name that stands for these weights in this architecture, written by this version, and no other."""
     content = f"{bundles.facts['weights_sha256']} {point.architecture!r} {bundles.folder.name} {VERSION}"
     return f"{point.macs}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
+
+
+def variant_ids(bundles: BundleCache) -> list[str]:
+    """Return a name for every point; a network that is on offer twice has a number in its second one."""
+    return number_repeated(variant_id(bundles, point) for point in bundles.points)
 
 
 def read_latencies(path: Path, bundles: BundleCache) -> dict[int, float]:

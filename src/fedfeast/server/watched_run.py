@@ -100,7 +100,7 @@ class WatchedRun:
 
     def _describe(self, offer: Offer | None) -> tuple[tuple[dict[str, Any], ...], dict[str, Any] | None]:
         points = offer.bundles.points if offer is not None else ()
-        fleet = self._fleet([point.macs for point in points])
+        fleet = self._fleet([point.price for point in points])
         if offer is None:
             return (), fleet
         clients = fleet["by_variant"] if fleet is not None else [None] * len(points)
@@ -109,6 +109,7 @@ class WatchedRun:
                 "id": name,
                 "name": point.name,
                 "macs": point.macs,
+                "price": point.price,
                 "parameters": point.parameters,
                 "test_accuracy": offer.bundles.accuracy(point),
                 "test_value": offer.bundles.value(point),
@@ -120,9 +121,9 @@ class WatchedRun:
             for position, (name, point) in enumerate(offer.by_id.items())
         ), fleet
 
-    def _fleet(self, variant_macs: list[int]) -> dict[str, Any] | None:
+    def _fleet(self, prices: list[int]) -> dict[str, Any] | None:
         try:
-            return budget_histogram(self.run.folder.budgets_macs(), variant_macs)
+            return budget_histogram(self.run.folder.budgets_macs(), prices)
         except InvalidInput:  # not written yet
             return None
 

@@ -71,6 +71,7 @@ def _facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
         (f"validation {metric.name}", "not measured" if validation is None else metric.show(validation)),
         *_other_figures(manifest),
         ("MACs of one inference", f"{manifest['macs']:,}{_dense(manifest, 'macs')}"),
+        *([("MACs that budgets are compared with", f"{manifest['price']:,}")] if "price" in manifest else []),
         ("parameters", f"{manifest['parameters']:,}{_dense(manifest, 'parameters')}"),
         ("weights file", f"{manifest['bytes']:,} bytes, float32"),
         ("input", _input(manifest["network"])),
@@ -221,7 +222,8 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _places(points: Sequence[Point], metric: Metric) -> tuple[ChartPoint, ...]:
-    return tuple(ChartPoint(point["macs"], metric.shown(_measured(point))) for point in points)
+    ordered = sorted(points, key=lambda point: int(point["macs"]))  # budgets may be compared with other MACs
+    return tuple(ChartPoint(point["macs"], metric.shown(_measured(point))) for point in ordered)
 
 
 def _value(manifest: Mapping[str, Any]) -> float:

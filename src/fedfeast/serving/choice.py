@@ -53,11 +53,11 @@ def choose_point(
     points: Sequence[OperatingPoint], limits: Limits, measure: MeasureLatency | None = None, hint: str = ""
 ) -> OperatingPoint:
     """Return the largest point within the limits; latency is measured from the largest down until one fits."""
-    affordable = [point for point in points if limits.admit(point.macs, point.parameters)]
+    affordable = [point for point in points if limits.admit(point.price, point.parameters)]
     if not affordable:
         least = points[0]
         raise InvalidInput(
-            f"no served variant fits {limits}: the smallest has {least.macs} MACs and "
+            f"no served variant fits {limits}: the smallest has {least.price} MACs and "
             f"{least.parameters} parameters{hint}."
         )
     if limits.max_latency_ms is None:
@@ -76,7 +76,7 @@ def _fastest_enough(points: Sequence[OperatingPoint], limit_ms: float, measure: 
             return point
         fastest = min(fastest, latency_ms)
         within = point.macs * GREATEST_SPEEDUP * limit_ms / latency_ms
-        within = max(within, points[0].macs)  # the smallest is always measured
+        within = max(within, min(one.macs for one in points))  # the smallest is always measured
     raise InvalidInput(
         f"no served variant takes at most {limit_ms:g} ms on this device: the fastest measured takes {fastest:.3g} ms."
     )

@@ -7,7 +7,7 @@ from fedfeast.errors import InvalidInput
 from fedfeast.evaluation.slice_regions import ActivatedSupport
 from fedfeast.federation import OperatingPoint
 from fedfeast.methods.served_variants import cached_points
-from fedfeast.networks import Architecture, ElasticResNet
+from fedfeast.networks import Architecture, ElasticResNet, SlicedVariant
 from fedfeast.networks.built import BuiltNetwork, Member
 from fedfeast.planning.outline import Outline
 from fedfeast.randomness import named_generator
@@ -29,7 +29,7 @@ def search_point(built: Outline, limits: Limits) -> OperatingPoint:
     network = built.method.network
     if isinstance(network, BuiltNetwork):
         return _search_member(built, network, limits)
-    if not isinstance(network, ElasticResNet):
+    if not isinstance(network, ElasticResNet) or isinstance(network, SlicedVariant):
         raise InvalidInput(f"--search: {built.recipe.method_name} has no space of networks to search: leave it out.")
     _refuse_latency(limits)
     space, stages = network.space, network.space.num_stages
@@ -57,7 +57,7 @@ def search_point(built: Outline, limits: Limits) -> OperatingPoint:
 def least_possible(built: Outline) -> str:
     """Say what a search could reach below the smallest served network."""
     network = built.method.network
-    if not isinstance(network, ElasticResNet | BuiltNetwork):
+    if not isinstance(network, ElasticResNet | BuiltNetwork) or isinstance(network, SlicedVariant):
         return ""
     least = Variant.of(network, network.smallest)
     return f"; with --search the least possible is {least.macs} MACs and {least.parameters} parameters"

@@ -16,7 +16,7 @@ from fedfeast.data.reading.prepared import is_prepared, read_description
 from fedfeast.data.reading.preparing import data_folder
 from fedfeast.data.tasks import CLASSIFICATION, Metric, Task, task_named
 from fedfeast.errors import InvalidInput
-from fedfeast.evaluation import Evaluator, recalibrate
+from fedfeast.evaluation import Evaluator
 from fedfeast.federation import Deployed, OperatingPoint
 from fedfeast.networks.built import Member
 from fedfeast.networks.normalisation import Statistics
@@ -62,7 +62,7 @@ class Extractor:
         self._method = self._built.method
         self.family = family_of(self._method.network)
         self._planned = self._costed(self._method.operating_points())
-        # With their cost under the run's weights, least MACs first; without a test set those that clients measured.
+        # With their cost under the run's weights, least price first; without a test set those that clients measured.
         self.points = tuple(point for point in self._planned if self._measured_on is None or self._is_recorded(point))
 
     def choose(self, limits: Limits, search: bool = False, measure: MeasureLatency | None = None) -> OperatingPoint:
@@ -79,7 +79,7 @@ class Extractor:
         by_clients = self._given_statistics.get(point.name)
         statistics = by_clients
         if statistics is None and self.has_test:
-            statistics = recalibrate(deployed, self.calibration, normalisation)
+            statistics = self.run.federation.test.recalibrate(deployed)
         statistics = statistics or {}  # networks without norm layers have none
         table = self._table(point, normalisation, len(statistics))
         model = self.family.model(deployed, statistics, table)
@@ -91,6 +91,7 @@ class Extractor:
             "architecture": _plain(point.architecture),
             "cached": point in self.points,
             "macs": point.macs,
+            **({} if point.listed_price is None else {"price": point.listed_price}),
             "parameters": point.parameters,
             "masked": self._masked(point),
             "untrained_share": self._support.untrained_share(point.architecture),

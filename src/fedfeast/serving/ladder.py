@@ -56,7 +56,7 @@ def export_ladder(
 def plan_rungs(extractor: Extractor, budgets: int | Sequence[float]) -> dict[OperatingPoint, list[float]]:
     """Return the points to write, least MACs first, each with the budgets it serves."""
     if isinstance(budgets, int):
-        return {point: [float(point.macs)] for point in spread_points(extractor.points, budgets)}
+        return {point: [float(point.price)] for point in spread_points(extractor.points, budgets)}
     if not budgets:
         raise InvalidInput("--budgets is empty: give MACs like 25e6,50e6.")
     served: dict[OperatingPoint, list[float]] = {}
@@ -72,7 +72,7 @@ def _write_rung(folder: Path, extractor: Extractor, exporter: Exporter, point: O
 
 
 def _summary(manifest: dict[str, Any]) -> dict[str, Any]:
-    keys = ["name", "macs", "parameters", "bytes", "test_accuracy", "validation_accuracy"]
+    keys = ["name", "macs", "price", "parameters", "bytes", "test_accuracy", "validation_accuracy"]
     keys += ["task", "metric", "test_figures", "validation_figures"]  # of other tasks
     return {**{key: manifest[key] for key in keys if key in manifest}, "exports": manifest["exports"]}
 

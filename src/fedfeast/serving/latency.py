@@ -94,6 +94,7 @@ def measure_run(
             {
                 "name": point.name,
                 "macs": point.macs,
+                **({} if point.listed_price is None else {"price": point.listed_price}),
                 "parameters": point.parameters,
                 "accuracy": accuracy,
                 "value": extractor.recorded_value(point),

@@ -97,7 +97,9 @@ def measure_device(
     }
     if target_milliseconds is not None:
         points = method.operating_points()
-        measured["suggestion"] = suggest_budget(timings, [point.macs for point in points], target_milliseconds)
+        prices = {point.name: point.price for point in points}  # what budgets are compared with
+        priced = [replace(timing, macs=prices[timing.name]) for timing in timings]
+        measured["suggestion"] = suggest_budget(priced, list(prices.values()), target_milliseconds)
     return measured
 
 

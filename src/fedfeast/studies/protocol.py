@@ -6,6 +6,7 @@ from typing import Any
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import published
 from fedfeast.recipes import Recipe, load_recipe
+from fedfeast.recipes.building import build_selection
 from fedfeast.studies.study import RECIPES
 from fedfeast.units import format_macs
 
@@ -45,9 +46,11 @@ def describe_protocol(base: Recipe, seeds: Sequence[int]) -> dict[str, str]:
         "population": _describe_population(base),
         "training": f"{training.rounds} rounds of {training.clients_per_round} clients, {training.local_epochs} local "
         f"{'epoch' if training.local_epochs == 1 else 'epochs'}, batches of {training.batch_size}",
-        "optimisation": f"SGD, learning rate {training.learning_rate:g} ({training.schedule}), weight decay "
-        f"{training.weight_decay:g}, gradients clipped to {training.clip_norm:g}",
-        "checkpoint": "the best validated one, batch normalisation recalibrated at every operating point",
+        "optimisation": f"SGD, learning rate {training.learning_rate:g} ({training.schedule}), "
+        + (f"momentum {training.momentum:g}, " if training.momentum else "")
+        + f"weight decay {training.weight_decay:g}, gradients clipped to {training.clip_norm:g}",
+        "checkpoint": f"the best validated one ({build_selection(base).words}), batch normalisation recalibrated at "
+        "every operating point",
         "seeds": ", ".join(map(str, seeds)),
     }
 
@@ -59,9 +62,15 @@ def _describe_population(base: Recipe) -> str:
         budgets = drawn if population.file is None else f"budgets of {population.file}"
         return f"the clients that the data have, {budgets}; some are held out for the test"
     alpha = f"alpha_eff {partition.alpha_eff:g}" if partition.alpha_eff else f"alpha_data {partition.alpha_data:g}"
-    clients = {"paper": "the paper's 100 clients", "file": f"the clients of {population.file}"}.get(
-        population.source, f"{population.num_clients} clients, {drawn}"
-    )
+    clients = {
+        "paper": "the paper's 100 clients",
+        "authors": f"{population.num_clients} clients as the authors drew them, {drawn}",
+        "file": f"the clients of {population.file}",
+    }.get(population.source, f"{population.num_clients} clients, {drawn}")
+    if partition.file is not None:
+        return f"{clients}; examples as {partition.file} lists them"
+    if partition.rule == "authors":
+        alpha += ", divided by the authors' rule" + (", as loaded" if partition.loaded == "as-loaded" else "")
     return f"{clients}; gamma {population.gamma:g}, cap {format_macs(population.cap_macs)} MACs, {alpha}"
 
 

@@ -64,10 +64,20 @@ def describe_result(result: StudyResult, files: list[Path]) -> dict[str, Any]:
 
 
 def _runs(result: StudyResult) -> dict[str, Any]:
-    header = ["run", "seed", "rounds", "population score", "best round", "training time", "engine", "folder"]
+    header = [
+        "run",
+        "seed",
+        "rounds",
+        "population score",
+        "by the best affordable",
+        "best round",
+        "training time",
+        "engine",
+        "folder",
+    ]
     lines = []
     for outcome in result.results.outcomes:
-        measured = [EN_DASH] * 5 if outcome.run is None else _measured(outcome.run)
+        measured = [EN_DASH] * 6 if outcome.run is None else _measured(outcome.run)
         lines.append([outcome.arm.label, outcome.seed, outcome.recipe.training.rounds, *measured])
     return {"header": header, "lines": lines}
 
@@ -76,6 +86,7 @@ def _measured(run: Run) -> list[str]:
     summary, environment = run.summary, run.folder.environment()
     return [
         run.metric.show(summary["population_score"]),
+        run.metric.show(run.curve.population_score(run.folder.budgets_macs(), "best")),
         str(summary["best_round"]),
         f"{summary['training_seconds']:.0f} s",
         f"{environment.get('engine', EN_DASH)}, {environment['device']}",

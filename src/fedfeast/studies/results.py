@@ -50,6 +50,11 @@ class Outcome:
         return self.curve.metric.shown(self.curve.population_score(self.budgets_macs))
 
     @property
+    def best_score(self) -> float:
+        """The population score where each client has the best point that it affords, in % where it is a share."""
+        return self.curve.metric.shown(self.curve.population_score(self.budgets_macs, "best"))
+
+    @property
     def smallest(self) -> float:
         """The value of the smallest point."""
         return self._shown(self.curve.points[0])
@@ -128,8 +133,8 @@ class Results:
 
     @cached_property
     def cached_macs(self) -> list[int]:
-        """The MACs of the cached variants; the first is where all methods begin to be compared."""
-        return [variant.macs for variant in outline(self.base).cache]
+        """The prices of the cached variants; the first is where all methods begin to be compared."""
+        return [variant.price for variant in outline(self.base).cache]
 
     @cached_property
     def anchors(self) -> tuple[Anchor, ...]:
@@ -160,7 +165,7 @@ class Results:
 
     def first_compared(self, outcome: Outcome) -> float | None:
         """Return the value of an outcome's smallest point within the cache's range."""
-        within = [point for point in outcome.curve.points if point.macs >= self.cached_macs[0]]
+        within = [point for point in outcome.curve.points if point.price >= self.cached_macs[0]]
         return self.metric.shown(within[0].value) if within else None
 
     def line(
@@ -168,10 +173,10 @@ class Results:
     ) -> Line:
         """Return an arm's curve, a mean over seeds, with the paper's values at the anchors."""
         curves = [outcome.curve for outcome in self.of(arm)]
-        macs = [point.macs for point in curves[0].points]
+        macs = [point.price for point in curves[0].points]
         shown = self.metric.shown
         values = [  # (seeds, points); seeds share their points, unless sizes depend on trained weights
-            np.interp(macs, [point.macs for point in curve.points], [shown(point.value) for point in curve.points])
+            np.interp(macs, [point.price for point in curve.points], [shown(point.value) for point in curve.points])
             for curve in curves
         ]
         points = []

@@ -3,16 +3,20 @@
 import csv
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fedfeast.errors import InvalidInput
 from fedfeast.networks import ElasticNetwork, ElasticResNet
 
 COSTS = ("macs", "params")  # columns of every cache, before those of the network's own choices
+# Columns that a cache may have: by which MACs budgets are compared, and which MACs its makers published.
+PRICE, STATED = "price", "stated"
+
+Ties = Literal["refuse", "keep"]  # what becomes of variants of equal price: an error, or all stay in the file's order
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,13 @@ class Variant:
     architecture: Any  # of the network's family, hashable
     macs: int
     parameters: int
+    listed_price: int | None = None  # in MACs, where its cache has prices
+    stated_macs: int | None = None  # what its makers say that it costs, where its cache has that
+
+    @property
+    def price(self) -> int:
+        """The MACs that budgets are compared with: those of the cache's price column, else its own."""
+        return self.macs if self.listed_price is None else self.listed_price
 
     @classmethod
     def of(cls, network: ElasticNetwork, architecture: Any) -> "Variant":
@@ -32,17 +43,20 @@ class Variant:
 
 @dataclass(frozen=True)
 class VariantCache:
-    """The variants, sorted by MACs."""
+    """The variants, sorted by price: by MACs, unless the cache says otherwise."""
 
     variants: tuple[Variant, ...]
 
     @classmethod
-    def of(cls, variants: Sequence[Variant]) -> "VariantCache":
-        """Sort the variants by MACs; one of each MAC count, so that 'the largest' is never a tie."""
-        ordered = tuple(sorted(variants, key=lambda variant: variant.macs))
+    def of(cls, variants: Sequence[Variant], ties: Ties = "refuse") -> "VariantCache":
+        """Sort the variants by price; one of each price, so that 'the largest' is never a tie, unless ties are kept."""
+        ordered = tuple(sorted(variants, key=lambda variant: variant.price))
         for one, following in pairwise(ordered):
-            if one.macs == following.macs:
-                raise InvalidInput(f"two variants cost {one.macs} MACs: keep one of them in the cache.")
+            if one.price == following.price and ties == "refuse":
+                raise InvalidInput(
+                    f"two variants cost {one.price} MACs: keep one of them in the cache, or set variants.ties=keep, "
+                    "so that both count and the later row is the larger one."
+                )
         if not ordered:
             raise InvalidInput("the variant cache is empty: give at least one variant.")
         return cls(ordered)
@@ -57,8 +71,13 @@ class VariantCache:
         return self.variants[position]
 
     def affordable(self, budget_macs: float) -> tuple[Variant, ...]:
-        """Return A_i: the variants whose MACs do not exceed the budget, least first (Eq. 3)."""
-        return self.variants[: bisect_right(self.variants, budget_macs, key=lambda variant: variant.macs)]
+        """Return A_i: the variants whose price does not exceed the budget, least first (Eq. 3)."""
+        return self.variants[: bisect_right(self.variants, budget_macs, key=lambda variant: variant.price)]
+
+    @property
+    def is_priced(self) -> bool:
+        """Whether budgets are compared with other MACs than the variants have."""
+        return any(variant.listed_price is not None for variant in self.variants)
 
 
 def packaged_caches() -> tuple[str, ...]:
@@ -67,7 +86,7 @@ def packaged_caches() -> tuple[str, ...]:
     return tuple(sorted(file.name.removesuffix(".csv") for file in files if file.name.endswith(".csv")))
 
 
-def read_cache(name_or_path: str, network: ElasticNetwork) -> VariantCache:
+def read_cache(name_or_path: str, network: ElasticNetwork, ties: Ties = "refuse") -> VariantCache:
     """Read a packaged cache by name or a CSV file by path, checked row by row against the network."""
     if name_or_path in packaged_caches():
         text = resources.files("fedfeast.variants").joinpath("caches", f"{name_or_path}.csv").read_text()
@@ -87,9 +106,10 @@ def read_cache(name_or_path: str, network: ElasticNetwork) -> VariantCache:
             f"variant cache {name_or_path!r} lacks the column {missing[0]}: it needs {', '.join(columns)}."
         )
     try:
-        return VariantCache.of([_read_row(row, network, f"{name_or_path}:{rows.line_num}") for row in rows])
+        variants = [_read_row(row, network, f"{name_or_path}:{rows.line_num}") for row in rows]
     except csv.Error as error:
         raise InvalidInput(f"variant cache {name_or_path!r} is damaged ({error}): restore the file.") from error
+    return VariantCache.of(variants, ties)
 
 
 def write_cache(
@@ -99,7 +119,10 @@ def write_cache(
     further: Mapping[str, Sequence[float]] | None = None,
 ) -> None:
     """Write the cache, with further columns if wanted, as a CSV file that read_cache reads."""
-    columns = further or {}
+    columns: dict[str, Sequence[Any]] = {PRICE: [one.price for one in cache]} if cache.is_priced else {}
+    if all(one.stated_macs is not None for one in cache):
+        columns[STATED] = [one.stated_macs for one in cache]
+    columns |= further or {}
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([*COSTS, *network.columns(network.smallest), *columns])
@@ -131,7 +154,21 @@ def _read_row(row: Mapping[str, str | None], network: ElasticNetwork, place: str
             f"{architecture} has {variant.macs} and {variant.parameters}: "
             "the cache is damaged or belongs to another space."
         )
-    return variant
+    price, stated = (_read_cost(row, column, place) for column in (PRICE, STATED))
+    return replace(variant, listed_price=price, stated_macs=stated)
+
+
+def _read_cost(row: Mapping[str, str | None], column: str, place: str) -> int | None:
+    """Return a further cost of a row; None where the cache has no such column."""
+    if column not in row:
+        return None
+    text = (row[column] or "").strip()
+    if not text.isdecimal() or not int(text):
+        raise InvalidInput(
+            f"variant cache {place} has {text or 'nothing'!r} in its column {column}: give every row a whole number of "
+            "MACs above 0, or leave the column out."
+        )
+    return int(text)
 
 
 def _fits_any_head(network: ElasticResNet, variant: Variant, macs: int, parameters: int, convolution_macs: int) -> bool:

@@ -7,9 +7,11 @@ from fedfeast.engines.graphs.blueprint import (
     PARTS_TO_SIZE,
     active_positions,
     chunk_of,
+    joined_ranges,
     make_blueprint,
     parts_at_once,
     passive_positions,
+    tensor_ranges,
 )
 from fedfeast.engines.graphs.gradient_plan import plan_gradients, plan_whole_gradients
 from fedfeast.networks import Architecture, ElasticResNet, Layout
@@ -112,6 +114,25 @@ def test_active_and_passive_positions_divide_what_is_routed(
     assert not trained & decayed
     assert trained | decayed == set(slices.index().tolist())
     assert trained == set().union(*(routed(one, each).index().tolist() for each in used))
+
+
+@pytest.mark.parametrize("chunk", [8, 1])
+def test_ranges_of_an_index_are_its_tensors(chunk: int) -> None:
+    layout, shapes = WHOLE.layout, WHOLE.shapes(ARCHITECTURES[2])
+    index = active_positions(WHOLE, [ARCHITECTURES[2]], chunk, CPU)
+    ranges = tensor_ranges(layout, index, chunk)
+    assert joined_ranges(ranges.values()) == [(0, len(index))]
+    for name, (start, stop) in ranges.items():
+        inside = {name: shapes[name]} if name in shapes else {}
+        used = torch.zeros(layout.size + -layout.size % chunk, dtype=torch.bool)
+        for view in layout.views(used, inside).values():
+            view.fill_(True)
+        assert index[start:stop].tolist() == used.view(-1, chunk).any(1).nonzero().flatten().tolist(), name
+
+
+def test_joined_ranges_leave_out_what_is_empty() -> None:
+    assert joined_ranges([(7, 9), (2, 4), (4, 4), (4, 6), (6, 6)]) == [(2, 6), (7, 9)]
+    assert joined_ranges([(3, 3)]) == []
 
 
 def test_a_slice_that_tears_chunks_is_an_error() -> None:

@@ -14,12 +14,13 @@ from fedfeast.engines import EagerEngine, GraphEngine, Precision
 from fedfeast.engines.graphs.memory import Arrangement
 from fedfeast.engines.graphs.slots import Slot
 from fedfeast.errors import InvalidInput
-from fedfeast.federation import Assignment, Client, LocalSgd, RoundOrder, RoundResult
+from fedfeast.federation import Assignment, Client, LocalSgd, Pass, RoundOrder, RoundResult
 from fedfeast.methods import Feast
 from fedfeast.networks import Architecture, ElasticResNet
 from fedfeast.population import Shards
 from fedfeast.randomness import named_generator
 from fedfeast.recipes import load_recipe
+from fedfeast.recipes.building import build_sgd
 from fedfeast.runs.assembly import Federation, assemble
 from fedfeast.variants import Variant, VariantCache
 
@@ -43,8 +44,9 @@ def federation(case: str) -> Federation:
     return assemble(load_recipe("digits", {**TINY, **augmented, **CASES[case]}))
 
 
-def engines(built: Federation) -> tuple[EagerEngine, GraphEngine]:
-    parts = (built.method, built.examples, built.preparation, LocalSgd(5e-3, 5.0), built.recipe.seed)
+def engines(built: Federation, sgd: LocalSgd | None = None) -> tuple[EagerEngine, GraphEngine]:
+    sgd = LocalSgd(5e-3, 5.0) if sgd is None else sgd
+    parts = (built.method, built.examples, built.preparation, sgd, built.recipe.seed)
     return EagerEngine(*parts, torch.float64, built.device), GraphEngine(*parts, WHOLE, built.device)
 
 
@@ -72,6 +74,104 @@ def test_rounds_equal_eager_ones(case: str) -> None:
         assert other.losses == pytest.approx(one.losses, rel=1e-6)
         num_steps += one.num_steps
     assert num_steps >= 12
+
+
+OPTIMISERS: dict[str, LocalSgd] = {
+    "momentum": LocalSgd(5e-3, 5.0, momentum=0.9),
+    "unclipped": LocalSgd(5e-3, float("inf"), momentum=0.5),
+    "kept": LocalSgd(5e-2, 5.0, unreached="keep"),
+    "kept with momentum": LocalSgd(5e-2, 5.0, momentum=0.9, unreached="keep"),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+@pytest.mark.parametrize("case", ["full", "global-min"])  # with global-min most of what is sent is never activated
+def test_rounds_of_every_optimiser_equal_eager_ones(case: str, name: str) -> None:
+    built = federation(case)
+    eager, graphs = engines(built, OPTIMISERS[name])
+    flat, planned = built.initial_weights(), cohort(built, 3)
+    for round_index in range(2):  # a velocity that outlived its client would show
+        expected, got = (engine.run_round(RoundOrder(flat, planned, round_index, RATE)) for engine in (eager, graphs))
+        assert apart(got, expected, flat) < 1e-6
+        assert got.losses == pytest.approx(expected.losses, rel=1e-6)
+
+
+class ByTurns(Feast):
+    """The two smallest networks by turns, in a large envelope: much is never activated, and some only now and then."""
+
+    def assign(self, client: Client) -> Assignment:
+        sent = super().assign(client)
+        return replace(sent, architectures=sent.architectures[:2])
+
+    def passes(self, assignment: Assignment, step: int, generator: np.random.Generator) -> list[Pass]:
+        return [Pass(assignment.architectures[step % 2], "supervised")]
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_what_is_never_activated_changes_where_its_tensor_is_reached(momentum: float) -> None:
+    built = federation("full")
+    assert isinstance(built.method, Feast)
+    method = ByTurns(built.method.network, built.method.cache)
+    parts = (method, built.examples, built.preparation, LocalSgd(5e-2, 5.0, momentum, unreached="keep"), 0)
+    richest = max(built.clients, key=lambda one: one.budget_macs)
+    flat, planned = built.initial_weights(), [method.assign(richest)]
+    eager, graphs = EagerEngine(*parts, torch.float64), GraphEngine(*parts, WHOLE, built.device)
+    passive = graphs.context.positions(planned[0])[1].long()
+    expected, got = (engine.run_round(RoundOrder(flat, planned, 0, RATE)) for engine in (eager, graphs))
+    assert expected.num_steps >= 3
+    shares = got.flat[passive] / flat[passive]
+    assert len(torch.unique(shares[flat[passive] != 0].round(decimals=9))) == 3, "at every step, at some, at none"
+    assert apart(got, expected, flat) < 1e-6
+    torch.testing.assert_close(got.flat[passive], expected.flat[passive], rtol=1e-12, atol=0)
+
+
+SHORT = {"training.last_batch": "short"}
+BATCHES: dict[str, Mapping[str, Any]] = {
+    "short": SHORT,
+    "short, two epochs": {**SHORT, "training.local_epochs": 2, "training.momentum": 0.9, "training.unreached": "keep"},
+    "short ones left out": {**SHORT, "training.least_distinct": 20},
+    "small shards left out": {"training.least_distinct": 20},
+    "plain networks": {**SHORT, "method.name": "heterofl"},
+}
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_rounds_of_uneven_batches_equal_eager_ones(name: str) -> None:
+    mixed = {"augmentation.mixing": "alternate", "engine.precision": "float64"}
+    built = assemble(load_recipe("digits", {**TINY, **mixed, **BATCHES[name]}))
+    by_size = sorted((built.clients[index] for index in built.participants), key=lambda one: one.num_examples)
+    chosen, flat = [by_size[0], by_size[len(by_size) // 2], by_size[-1]], built.initial_weights()
+    planned = built.method.plan_round(built.method.initial_state(), flat, chosen, 0, named_generator(0))[0]
+    parts = (built.method, built.examples, built.preparation, build_sgd(built.recipe, built.method), 0)
+    eager, graphs = EagerEngine(*parts, torch.float64, built.device), GraphEngine(*parts, WHOLE, built.device)
+    for round_index in range(2):
+        expected, got = (engine.run_round(RoundOrder(flat, planned, round_index, RATE)) for engine in (eager, graphs))
+        assert apart(got, expected, flat) < 1e-6
+        assert got.num_steps == expected.num_steps
+        assert got.num_steps == sum(built.preparation.count_steps(one.num_examples) for one in chosen)
+        assert got.losses == pytest.approx(expected.losses, rel=1e-6)
+
+
+def test_rounded_rounds_of_uneven_batches_are_near() -> None:
+    built = assemble(load_recipe("digits", {**TINY, **SHORT, "training.momentum": 0.9}))
+    parts = (built.method, built.examples, built.preparation, build_sgd(built.recipe, built.method), 0)
+    planned, flat = cohort(built, 4), built.initial_weights()
+    eager = EagerEngine(*parts, torch.float32, built.device).run_round(RoundOrder(flat, planned, 0, 0.02))
+    graphs = GraphEngine(*parts, Precision(), built.device).run_round(RoundOrder(flat, planned, 0, 0.02))
+    assert apart(graphs, eager, flat) < 0.15  # bfloat16, over several steps
+    assert graphs.losses == pytest.approx(eager.losses, rel=0.02)
+
+
+def test_a_cohort_without_a_single_batch_changes_nothing() -> None:
+    built = assemble(load_recipe("digits", {**TINY, "training.least_distinct": 3, "engine.precision": "float64"}))
+    smallest = min((built.clients[index] for index in built.participants), key=lambda one: one.num_examples)
+    assert smallest.num_examples < 3
+    flat = built.initial_weights()
+    planned = built.method.plan_round({}, flat, [smallest], 0, named_generator(0))[0]
+    for engine in engines(built):
+        result = engine.run_round(RoundOrder(flat, planned, 0, RATE))
+        torch.testing.assert_close(result.flat, flat, rtol=1e-15, atol=0)
+        assert (result.num_steps, result.losses) == (0, {})
 
 
 def apart(got: RoundResult, expected: RoundResult, start: torch.Tensor) -> float:
@@ -171,15 +271,20 @@ def tiny_parts(divisor: int, sizes: tuple[int, int]) -> tuple[Feast, ShardedExam
 
 
 @pytest.mark.parametrize(
-    ("divisor", "sizes", "steps"), [(8, (6, 3), 3), (2, (4, 3), 2)], ids=["whole chunks", "torn chunks"]
+    ("divisor", "sizes", "steps", "momentum"),
+    [(8, (6, 3), 3, 0.9), (2, (4, 3), 2, 0.0)],
+    ids=["whole chunks, momentum, short batches", "torn chunks"],
 )
 def test_fused_rounds_equal_eager_ones(
-    divisor: int, sizes: tuple[int, int], steps: int, monkeypatch: pytest.MonkeyPatch
+    divisor: int, sizes: tuple[int, int], steps: int, momentum: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("triton")
     monkeypatch.setattr("fedfeast.engines.graphs.kernels.vectors.NORM_PROGRAMS", 4)  # the interpreter is slow
-    parts = tiny_parts(divisor, sizes)
-    method = parts[0]
+    method, examples, preparation, sgd, seed = tiny_parts(divisor, sizes)
+    if momentum:
+        preparation = replace(preparation, last_batch="short")
+        sgd = replace(sgd, momentum=momentum, unreached="keep")
+    parts = (method, examples, preparation, sgd, seed)
     eager = EagerEngine(*parts, torch.float32, DEVICE)
     graphs = GraphEngine(*parts, Precision(torch.float32, torch.float32), DEVICE)
     graphs.context.fused = True

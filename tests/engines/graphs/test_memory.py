@@ -193,3 +193,19 @@ def test_the_estimate_counts_everything_once() -> None:
     assert estimate.shared == OUTSIDE_TORCH + 5000 + 20 * size
     assert estimate.merging == 21 * size
     assert estimate.pools[0] == estimate.pools[2] > estimate.pools[1]
+
+
+def test_momentum_takes_a_vector_and_short_batches_passes_beside_the_graphs() -> None:
+    plain = context()
+    more = replace(plain, sgd=LocalSgd(momentum=0.9), short_batches=True)
+    before, after = (
+        estimate_footprint(one, drawn_steps(), torch.zeros(2, 1, 8, 8), 1000, 5000) for one in (plain, more)
+    )
+    slot = Slot(more, BatchRecord(more.input_shape, torch.bfloat16), 0)
+    assert after.slot - before.slot == slot.weights.nbytes
+    assert slot.num_bytes - Slot(plain, BatchRecord(more.input_shape, torch.bfloat16), 0).num_bytes == (
+        slot.weights.nbytes
+    )
+    assert [one / two for one, two in zip(after.pools, before.pools, strict=True)] == pytest.approx(
+        [2.42] * 3, rel=1e-4
+    )

@@ -5,7 +5,7 @@ from tiny import TORN_SPACE
 from fedfeast.engines.eager import sgd_step_
 from fedfeast.engines.graphs.blueprint import active_positions, make_blueprint, passive_positions
 from fedfeast.engines.graphs.gradient_plan import plan_gradients
-from fedfeast.engines.graphs.plain_vectors import PlainVectors
+from fedfeast.engines.graphs.plain_vectors import ClientVectors, PlainVectors
 from fedfeast.federation import Accumulator, LocalSgd
 from fedfeast.networks import Architecture, ElasticResNet
 from fedfeast.randomness import named_generator
@@ -53,19 +53,41 @@ def test_partial_gradients_add_up_at_their_positions() -> None:
     assert torch.equal(gradient[others], before[others])
 
 
-@pytest.mark.parametrize("clip_norm", [1e6, 0.5])
-def test_a_step_is_the_eager_engines(clip_norm: float) -> None:
-    weights, gradient, sgd = drawn("weights"), drawn("gradient"), LocalSgd(0.1, clip_norm)
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("clip_norm", [float("inf"), 0.5])
+def test_a_step_is_the_eager_engines(clip_norm: float, momentum: float) -> None:
+    weights, gradient, sgd = drawn("weights"), drawn("gradient"), LocalSgd(0.1, clip_norm, momentum)
+    velocity = drawn("velocity") if momentum else None
     others = torch.ones_like(weights, dtype=torch.bool)
     others[POSITIONS] = False
     gradient[others] = 0
     expected, slope = SLICES.gather(weights), SLICES.gather(gradient)
-    sgd_step_(expected, slope, sgd, 0.3)
+    pushed = None if velocity is None else SLICES.gather(velocity)
+    sgd_step_(expected, slope, sgd, 0.3, pushed)
     before = weights.clone()
-    PlainVectors().step(weights, gradient, ACTIVE, sgd, 0.3)
+    PlainVectors().step(ClientVectors(weights, gradient, velocity), ACTIVE, sgd, 0.3, None)
     torch.testing.assert_close(SLICES.gather(weights), expected, rtol=1e-12, atol=1e-14)
+    if velocity is not None:
+        torch.testing.assert_close(SLICES.gather(velocity), pushed, rtol=1e-12, atol=1e-14)
     assert not gradient.any(), "ready for the next step"
     assert torch.equal(weights[others], before[others])
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_a_step_changes_only_the_ranges_it_is_given(momentum: float) -> None:
+    weights, gradient, sgd = drawn("weights"), torch.zeros(NETWORK.layout.size).double(), LocalSgd(0.1, 1.0, momentum)
+    velocity = drawn("velocity") if momentum else None
+    third = len(ACTIVE) // 3
+    inside = torch.zeros_like(weights, dtype=torch.bool)
+    inside[ACTIVE[:third].long()] = True
+    inside[ACTIVE[2 * third :].long()] = True
+    before = weights.clone(), None if velocity is None else velocity.clone()
+    ranges = [(0, third), (2 * third, len(ACTIVE))]
+    PlainVectors().step(ClientVectors(weights, gradient, velocity), ACTIVE, sgd, 0.3, ranges)
+    assert torch.equal(weights[~inside], before[0][~inside])
+    assert (weights[inside] != before[0][inside]).all()
+    if velocity is not None and before[1] is not None:
+        assert torch.equal(velocity[~inside], before[1][~inside])
 
 
 def test_accumulating_is_the_accumulators() -> None:

@@ -88,10 +88,16 @@ def test_a_change_that_is_not_finite_is_never_made_private() -> None:
         UpdatePolicy(privacy=Privacy(1.0, 1.0)).reply(assignment(0), 0, SENT, TRAINED * torch.nan)
 
 
-def test_no_training_leads_further_than_its_steps() -> None:
-    sgd, weights = LocalSgd(weight_decay=0.1, clip_norm=2.0), torch.tensor([3.0, 4.0])
-    moved = weights.clone()
+@pytest.mark.parametrize(("momentum", "most"), [(0.0, 20), (0.5, 35)])
+@pytest.mark.parametrize("towards", [1.0, -1.0])
+def test_no_training_leads_further_than_its_steps(momentum: float, most: float, towards: float) -> None:
+    sgd, weights = LocalSgd(weight_decay=0.1, clip_norm=2.0, momentum=momentum), torch.tensor([3.0, 4.0])
+    moved, velocity = weights.clone(), torch.zeros(2) if momentum else None
     for _ in range(7):
-        sgd_step_(moved, torch.tensor([30.0, -40.0]), sgd, 0.5)
+        sgd_step_(moved, towards * torch.tensor([30.0, 40.0]), sgd, 0.5, velocity)
     farthest = sgd.farthest(0.5, 7, 5.0)
-    assert float((moved - weights).norm()) <= farthest <= 20
+    assert float((moved - weights).norm()) <= farthest <= most
+
+
+def test_unclipped_training_may_lead_anywhere() -> None:
+    assert LocalSgd(clip_norm=float("inf"), momentum=0.9).farthest(0.1, 3, 5.0) == float("inf")

@@ -58,6 +58,7 @@ def test_the_elastic_resnet_computes_what_was_trained() -> None:
 
 SMALL = ResNet((6, 10, 12), (2, 1, 2), (1, 2, 2), image_size=9, image_channels=2, classes=5)
 EXITS = replace(SMALL, early_exits=True, stem_stride=2)
+BLOCKS = replace(SMALL, exit_blocks=(1, 4, 5))
 
 
 @pytest.mark.parametrize(
@@ -67,6 +68,9 @@ EXITS = replace(SMALL, early_exits=True, stem_stride=2)
         pytest.param(replace(SMALL, activation="before"), Level((3, 5, 6), (3,)), id="narrow, activated before"),
         pytest.param(EXITS, Level((2, 4), (2,)), id="an early exit"),
         pytest.param(EXITS, Level((2, 4, 5), (1, 2, 3)), id="several exits, the last is served"),
+        pytest.param(BLOCKS, Level((2, 4, 5), (4,), (2, 1, 1)), id="an exit within a stage"),
+        pytest.param(BLOCKS, BLOCKS.whole, id="exits after blocks"),
+        pytest.param(SMALL, Level((3, 5, 6), (3,), divisor=0.5), id="divided"),
     ],
 )
 def test_the_resnet_computes_what_was_trained(network: ResNet, level: Level) -> None:

@@ -1,7 +1,8 @@
 """What every lane needs to know of an architecture: where its weights come from and its gradients go."""
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfeast.engines.graphs.gradient_plan import GradientPlan
+from fedfeast.engines.graphs.gradient_plan import GradientPlan, plan_whole_gradients
 from fedfeast.networks import Layout, Network
 from fedfeast.networks.layout import Shapes, stored_axes
 from fedfeast.routing import SliceMap
@@ -72,6 +73,12 @@ def make_blueprint(
     return Blueprint(architecture, layout, num_rounded, index, plan, _table(layout, plan).to(device))
 
 
+def with_whole_gradients(blueprint: Blueprint, network: Network) -> Blueprint:
+    """Return the blueprint of the same architecture for passes that leave one whole gradient of every tensor."""
+    plan = plan_whole_gradients(network, blueprint.architecture)
+    return replace(blueprint, plan=plan, table=_table(blueprint.layout, plan).to(blueprint.table.device))
+
+
 def active_positions(network: Network, architectures: Iterable[Hashable], chunk: int, device: torch.device) -> Tensor:
     """Return the chunks of the full vector that any of the architectures uses, sorted, int32."""
     return _used_chunks(network.layout, [network.shapes(one) for one in architectures], chunk, device)
@@ -83,6 +90,25 @@ def passive_positions(slice_map: SliceMap, active: Tensor, chunk: int) -> Tensor
     assert chunk_of(slice_map.source, [shapes]) >= chunk, "a slice that tears chunks"
     routed = _used_chunks(slice_map.source, [shapes], chunk, active.device)
     return routed[~torch.isin(routed, active, assume_unique=True)]
+
+
+def tensor_ranges(layout: Layout, index: Tensor, chunk: int) -> dict[str, tuple[int, int]]:
+    """Return which entries of a sorted index of chunks lie in each tensor: from where to where."""
+    names = sorted(layout.offsets, key=lambda name: layout.offsets[name])
+    starts = torch.tensor([layout.offsets[name] // chunk for name in names], dtype=index.dtype, device=index.device)
+    bounds = [*torch.searchsorted(index, starts).tolist(), index.numel()]
+    return {name: bound for name, bound in zip(names, pairwise(bounds), strict=True)}
+
+
+def joined_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the same ranges with neighbours joined and empty ones left out."""
+    joined: list[tuple[int, int]] = []
+    for start, stop in sorted(ranges):
+        if joined and joined[-1][1] == start:
+            joined[-1] = (joined[-1][0], stop)
+        elif stop > start:
+            joined.append((start, stop))
+    return joined
 
 
 def _used_chunks(layout: Layout, all_shapes: Iterable[Shapes], chunk: int, device: torch.device) -> Tensor:

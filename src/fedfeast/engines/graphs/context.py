@@ -1,7 +1,7 @@
 """What all lanes of an engine share: the method, the precision, and a blueprint of every architecture seen."""
 
 import sys
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
@@ -17,12 +17,14 @@ from fedfeast.engines.graphs.blueprint import (
     compact_layout,
     make_blueprint,
     passive_positions,
+    tensor_ranges,
+    with_whole_gradients,
 )
 from fedfeast.engines.graphs.gradient_plan import GradientPlan, plan_gradients, plan_whole_gradients
 from fedfeast.engines.graphs.halo.nvrtc import has_compiler
 from fedfeast.engines.graphs.plain_vectors import PlainVectors, Vectors
 from fedfeast.engines.graphs.streams import current_stream
-from fedfeast.federation import Assignment, LocalSgd, Method
+from fedfeast.federation import Assignment, LocalSgd, Method, Pass
 from fedfeast.networks import ElasticResNet, Network
 from fedfeast.networks.built import BuiltNetwork
 
@@ -57,6 +59,7 @@ class GraphContext:
     input_shape: tuple[int, ...]  # (batch, ...)
     fused: bool  # whether there are fused kernels for this precision and device
     in_cuda: bool = False  # whether those in CUDA C++ are among them, for the convolutions that they know
+    short_batches: bool = False  # whether some batches have fewer examples than the input shape says
     output_shapes: dict[Hashable, Shapes] = field(default_factory=dict)  # of architectures that ran once
     setup_seconds: float = 0.0
     num_graphs: int = 0
@@ -116,6 +119,26 @@ class GraphContext:
             current_stream(self.device).finish()  # other streams will read it without asking
         return self._blueprints[architecture]
 
+    def whole_blueprint(self, architecture: Hashable) -> Blueprint:
+        """Return the blueprint of an architecture for passes without fused layers."""
+        blueprint = self.blueprint(architecture)
+        if not self.fused_layers:
+            return blueprint
+        if blueprint not in self._whole_blueprints:
+            self._whole_blueprints[blueprint] = with_whole_gradients(blueprint, self.method.network)
+            current_stream(self.device).finish()
+        return self._whole_blueprints[blueprint]
+
+    def reached(self, passes: Iterable[Pass]) -> frozenset[str]:
+        """Return the names of the tensors that passes go through."""
+        return frozenset[str]().union(*(self.blueprint(one.architecture).layout.shapes for one in passes))
+
+    def tensor_ranges(self, index: Tensor) -> Mapping[str, tuple[int, int]]:
+        """Return which entries lie in each tensor, of an index that ``positions`` gave."""
+        if index not in self._tensor_ranges:
+            self._tensor_ranges[index] = tensor_ranges(self.method.network.layout, index, self.chunk)
+        return self._tensor_ranges[index]
+
     def positions(self, assignment: Assignment) -> tuple[Tensor, Tensor]:
         """Return the positions that a client trains, and those that it received but that only decay."""
         slice_map = assignment.slice_map if assignment.slice_map.is_leading else None
@@ -136,7 +159,11 @@ class GraphContext:
             for architecture in kept.keys() - known:
                 del kept[architecture]
         for key in [key for key in self._positions if not known.issuperset(key[0])]:
-            del self._positions[key]
+            for index in self._positions.pop(key):
+                self._tensor_ranges.pop(index, None)
+        kept_blueprints = set(self._blueprints.values())
+        for blueprint in self._whole_blueprints.keys() - kept_blueprints:
+            del self._whole_blueprints[blueprint]
 
     def plan(self, architecture: Hashable) -> GradientPlan:
         """Return where the partial gradients of an architecture lie."""
@@ -162,6 +189,14 @@ class GraphContext:
 
     @cached_property
     def _blueprints(self) -> dict[Hashable, Blueprint]:
+        return {}
+
+    @cached_property
+    def _whole_blueprints(self) -> dict[Blueprint, Blueprint]:
+        return {}
+
+    @cached_property
+    def _tensor_ranges(self) -> dict[Tensor, Mapping[str, tuple[int, int]]]:
         return {}
 
     @cached_property

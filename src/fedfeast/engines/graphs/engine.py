@@ -13,10 +13,12 @@ from fedfeast.data import Preparation, ShardedExamples
 from fedfeast.data.batches import LocalPlan
 from fedfeast.data.round_batches import BatchRecord
 from fedfeast.engines.eager import EagerEngine
+from fedfeast.engines.graphs.blueprint import joined_ranges
 from fedfeast.engines.graphs.captures import CannotCapture
 from fedfeast.engines.graphs.context import GraphContext, Precision, can_fuse, can_run_cuda
 from fedfeast.engines.graphs.memory import Arrangement, arrangement_that_fits, estimate_footprint
 from fedfeast.engines.graphs.mini_batches import BatchesAhead, BatchSource, DrawnBatches, RoundBatches
+from fedfeast.engines.graphs.plain_vectors import Ranges
 from fedfeast.engines.graphs.slots import Slot
 from fedfeast.engines.graphs.streams import Mark, current_stream, most_urgent
 from fedfeast.errors import InvalidInput
@@ -72,7 +74,8 @@ class GraphEngine(Engine):
         self._batches = BatchesAhead(BatchSource(examples, preparation, self._record, seed), device)
         self.context = GraphContext(
             method, sgd, precision, device, self._record.input_shape,
-            fused=can_fuse(precision, device), in_cuda=can_run_cuda(precision, device),
+            fused=can_fuse(precision, device), short_batches=preparation.last_batch == "short",
+            in_cuda=can_run_cuda(precision, device),
         )  # fmt: skip
         _wake_autograd(device)
         torch.backends.cudnn.deterministic = True  # plain layers give the same bits twice, as the fused ones do
@@ -104,6 +107,8 @@ class GraphEngine(Engine):
         self.context.forget_strangers()
         if not rounds:
             return Collected(Accumulator(order.flat.numel(), self._device), 0, {})
+        if not any(one.passes for one in rounds):  # nobody has enough examples for a step, so nothing is to be fast
+            return self._eager_engine().collect(order)
         aggregator = self._train_in_room(rounds, batches, order)
         # All is queued: what the next round needs is made beside it, before anybody waits.
         self._batches.prepare(order.ahead, order.round_index + 1)
@@ -169,8 +174,9 @@ class GraphEngine(Engine):
             active, _ = self.context.positions(one.assignment)
             slot.stream.wait_for(ready)
             slot.load(flat, one.assignment)
-            for row, passes in zip(rows, one.passes, strict=True):
-                slot.step(passes, row, active, order.learning_rate)
+            for row, passes, count in zip(rows, one.passes, one.plan.rows.tolist(), strict=True):
+                short = count if count < self._preparation.batch_size else None
+                slot.step(passes, row, active, order.learning_rate, short, self._ranges(active, passes))
                 yield True
             # On the main stream, one client after another: sums of floats depend on their order.
             main.wait_for(slot.stream.mark())
@@ -184,9 +190,28 @@ class GraphEngine(Engine):
     def _add(self, totals: Tensor, slot: Slot, one: ClientRound, order: RoundOrder, weight: float) -> None:
         """Add a client's answer to the totals: what it trained, and what only decayed meanwhile."""
         (active, passive), vectors = self.context.positions(one.assignment), self.context.vectors
-        decay = (1.0 - order.learning_rate * self._sgd.weight_decay) ** one.plan.num_steps
         vectors.accumulate(totals, slot.weights, active, weight, 1.0)
-        vectors.accumulate(totals, order.flat, passive, weight, decay)
+        for num_steps, ranges in self._decayed(passive, one).items():
+            decay = self._sgd.shrinkage(order.learning_rate, num_steps)
+            for start, stop in ranges:
+                vectors.accumulate(totals, order.flat, passive[start:stop], weight, decay)
+
+    def _ranges(self, active: Tensor, passes: Sequence[Pass]) -> Ranges | None:
+        """Return which of the positions at work a step changes; None: all of them."""
+        if self._sgd.unreached == "decay":
+            return None
+        places = self.context.tensor_ranges(active)
+        return joined_ranges(places[name] for name in self.context.reached(passes))
+
+    def _decayed(self, passive: Tensor, one: ClientRound) -> dict[int, Ranges]:
+        """Return the positions that only decayed, by how many of a client's steps decayed them."""
+        if self._sgd.unreached == "decay":
+            return {one.plan.num_steps: [(0, len(passive))]}
+        counts = Counter(name for passes in one.passes for name in self.context.reached(passes))
+        by_count: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for name, place in self.context.tensor_ranges(passive).items():
+            by_count[counts[name]].append(place)
+        return {count: joined_ranges(places) for count, places in by_count.items()}
 
     def _take_in(self, one: ClientRound, slot: Slot, order: RoundOrder, aggregator: Aggregator) -> None:
         """Take an answer in as the eager engine does."""
@@ -259,14 +284,12 @@ class GraphEngine(Engine):
 
     def _take_loss_totals(self) -> dict[str, float]:
         """Return each role's losses of the round, summed, and start again from zero."""
-        programs = [
-            (role, program) for slot in self._slots for lane in slot.lanes for role, program in lane.loss_programs()
-        ]
-        values = torch.stack([program.total for _, program in programs]).tolist()
+        sums = [one for slot in self._slots for lane in slot.lanes for one in lane.loss_totals()]
+        values = torch.stack([total for _, total in sums]).tolist()
         totals: dict[str, float] = defaultdict(float)
-        for (role, program), value in zip(programs, values, strict=True):
+        for (role, total), value in zip(sums, values, strict=True):
             totals[role] += value
-            program.total.zero_()
+            total.zero_()
         return totals
 
 

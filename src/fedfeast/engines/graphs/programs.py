@@ -73,7 +73,9 @@ class Memory:
 class NetworkProgram:
     """One architecture's forward and backward pass over a lane's memory."""
 
-    def __init__(self, context: GraphContext, blueprint: Blueprint, batch: Batch, memory: Memory) -> None:
+    def __init__(
+        self, context: GraphContext, blueprint: Blueprint, batch: Batch, memory: Memory, may_fuse: bool = True
+    ) -> None:
         self._network, self._blueprint, self._inputs = context.method.network, blueprint, batch.inputs
         self._precision, self._is_own, device = context.precision, context.is_own, memory.full.device
         self._skeleton: Skeleton | None = None
@@ -86,7 +88,7 @@ class NetworkProgram:
         self._layers: Layers = by_batch if batch.draw is None else ByBatch(batch.draw)
         leaves = list(shapes)
         self._fused: FusedLayers | None = None
-        if context.fused_layers:
+        if context.fused_layers and may_fuse:
             from fedfeast.engines.graphs import fused_layers
 
             self._layers = self._fused = fused_layers.FusedLayers(blueprint.plan, memory.gradients, memory.counters)
@@ -102,15 +104,21 @@ class NetworkProgram:
 
     def forward(self, exchange: Exchange | None) -> Shapes:
         """Compute the outputs and keep what the backward pass needs."""
+        outputs = self.forward_rows(len(self._inputs))
+        if exchange is not None:
+            for room, output in zip(exchange.outputs, outputs, strict=True):
+                room.copy_(output.detach())
+        return tuple(tuple(output.shape) for output in outputs)
+
+    def forward_rows(self, rows: int) -> tuple[Tensor, ...]:
+        """Return the outputs of the first examples, and keep what the backward pass needs."""
+        inputs = self._inputs[:rows]
         # One's own modules are written for inputs in torch's own order, images too.
-        inputs = self._inputs.contiguous() if self._is_own else self._inputs
+        inputs = inputs.contiguous() if self._is_own else inputs
         with self._rounding():
             outputs = self._network.forward(self._weights, inputs, self._blueprint.architecture, self._layers)
         self._outputs = tuple(output.to(self._precision.weights) for output in outputs)
-        if exchange is not None:
-            for room, output in zip(exchange.outputs, self._outputs, strict=True):
-                room.copy_(output.detach())
-        return tuple(tuple(output.shape) for output in self._outputs)
+        return self._outputs
 
     def backward(self, exchange: Exchange) -> None:
         """Store the gradients by the weights, given those by the outputs; forget the rest."""

@@ -12,7 +12,9 @@ from fedfeast.data.round_batches import BatchRecord
 from fedfeast.engines.graphs.blueprint import CHUNK, Blueprint
 from fedfeast.engines.graphs.captures import capturing
 from fedfeast.engines.graphs.context import GraphContext, Shapes
+from fedfeast.engines.graphs.plain_vectors import ClientVectors, Ranges
 from fedfeast.engines.graphs.programs import Exchange, LossProgram, Memory, NetworkProgram
+from fedfeast.engines.graphs.short_batches import ShortBatches
 from fedfeast.engines.graphs.streams import Mark, Pool, Stream, current_stream, new_pool, new_stream, release_unused
 from fedfeast.federation import Assignment, Constants, Pass
 from fedfeast.networks import Layout
@@ -74,6 +76,7 @@ class Lane:
         self._exchanges: dict[Shapes, Exchange] = {}
         current_stream(device).finish()
         self._losses: dict[tuple[str, Shapes, Shapes], LossProgram] = {}
+        self._short = ShortBatches(context, batch, constants, self.memory, self.stream, weights)
 
     def network(self, architecture: Hashable) -> ReadyNetwork:
         """Return an architecture's passes, captured if training will come back to it or just did."""
@@ -139,15 +142,22 @@ class Lane:
             self._context.setup_seconds += time.perf_counter() - started
         return self._losses[key]
 
+    def loss_totals(self) -> list[tuple[str, Tensor]]:
+        """Return the losses added up so far, each with its role."""
+        captured = [(role, program.total) for role, program in self.loss_programs()]
+        return captured + list(self._short.totals.items())
+
     def loss_programs(self) -> list[tuple[str, LossProgram]]:
         """Return every loss captured so far, with its role."""
         return [(role, program) for (role, _, _), program in self._losses.items()]
 
-    def run(self, one_pass: Pass, carried: Carried) -> Carried:
-        """Queue a pass over the client's weights; return what it will leave to the next one.
+    def run(self, one_pass: Pass, carried: Carried, rows: int | None = None) -> Carried:
+        """Queue a pass over the client's weights and the batch, or its first rows; return what it leaves to the next.
 
         Only the loss waits for the pass before, so forward passes of one step run side by side.
         """
+        if rows is not None:
+            return Carried(*self._short.run(one_pass, rows, carried.value, carried.mark))
         network = self.network(one_pass.architecture)
         loss = self.loss(one_pass.role, one_pass.architecture, carried.value)
         with self.stream.entered():
@@ -212,6 +222,8 @@ class Slot:
         precision, device = context.precision, context.device
         self.weights = torch.zeros(_vector_size(context), dtype=precision.weights, device=device)
         self._gradient = torch.zeros_like(self.weights)
+        velocity = torch.zeros_like(self.weights) if context.sgd.momentum else None
+        self._vectors = ClientVectors(self.weights, self._gradient, velocity)
         # What passes compute with; the client's own weights for nearly all methods.
         self._effective = torch.zeros_like(self.weights) if context.method.changes_weights else self.weights
         self._constants: dict[str, Tensor] = {}
@@ -234,6 +246,8 @@ class Slot:
                 self.weights[: len(flat)].copy_(flat)  # only what the client was sent is ever read of it
             else:
                 _leading(layout, slice_map).scatter_(self.weights[: layout.size], slice_map.gather(flat))
+            if self._vectors.velocity is not None:
+                self._vectors.velocity.zero_()
             for name, value in assignment.constants.items():
                 if name not in self._constants:
                     self._constants[name] = torch.zeros_like(value, device=self.weights.device)
@@ -244,30 +258,43 @@ class Slot:
         layout = self._context.method.network.layout
         return _leading(layout, slice_map).gather(self.weights[: layout.size])
 
-    def step(self, passes: Sequence[Pass], record: Tensor, active: Tensor, learning_rate: float) -> None:
-        """Run the passes of a local step side by side, then update the weights."""
+    def step(
+        self,
+        passes: Sequence[Pass],
+        record: Tensor,
+        active: Tensor,
+        learning_rate: float,
+        rows: int | None = None,
+        ranges: Ranges | None = None,
+    ) -> None:
+        """Run the passes of a local step side by side, then update the weights.
+
+        Rows are given where the mini-batch has fewer than all, ranges of the active positions where only they change.
+        """
         with self.stream.entered():
             self._record.copy_(record, non_blocking=True)
             if self._context.method.changes_weights:
                 self._change(self._effective, self._context.method.weights(self._whole(self.weights), self._constants))
         ready = self.stream.mark()
         carried = Carried(None, None)
+        held = []  # what passes left: its memory must not serve others before all of them are done
         at_work: dict[Lane, Pass] = {}
         for lane, one_pass in zip(self.lanes_for(len(passes)), passes, strict=True):
             if lane in at_work:  # its gradients make room for those of the next pass
-                self._add_gradients(lane, at_work.pop(lane))
+                self._add_gradients(lane, at_work.pop(lane), rows)
                 ready = self.stream.mark()
             lane.stream.wait_for(ready)
-            carried = lane.run(one_pass, carried)
+            carried = lane.run(one_pass, carried, rows)
+            held.append(carried)
             at_work[lane] = one_pass
         for lane, one_pass in at_work.items():
-            self._add_gradients(lane, one_pass)
+            self._add_gradients(lane, one_pass, rows)
         vectors = self._context.vectors
         with self.stream.entered():
             if self._context.method.changes_weights:
                 whole = self._whole(self._gradient), self._whole(self.weights)
                 self._change(self._gradient, self._context.method.weight_gradient(*whole, self._constants))
-            vectors.step(self.weights, self._gradient, active, self._context.sgd, learning_rate)
+            vectors.step(self._vectors, active, self._context.sgd, learning_rate, ranges)
 
     def finish(self) -> None:
         """Wait until all work queued so far is done."""
@@ -281,11 +308,12 @@ class Slot:
             self.lanes.append(Lane(self._context, self._effective, self._batch, self._constants, self._priority))
         return [self.lanes[lane_of(position, num_lanes)] for position in range(num_passes)]
 
-    def _add_gradients(self, lane: Lane, one_pass: Pass) -> None:
+    def _add_gradients(self, lane: Lane, one_pass: Pass, rows: int | None) -> None:
         """Add a pass's gradients to the step's, when they are there."""
+        find = self._context.blueprint if rows is None else self._context.whole_blueprint
+        blueprint = find(one_pass.architecture)
         self.stream.wait_for(lane.stream.mark())
         with self.stream.entered():
-            blueprint = self._context.blueprint(one_pass.architecture)
             self._context.vectors.add_gradients(self._gradient, lane.memory.gradients, blueprint)
 
     def _whole(self, vector: Tensor) -> Tensor:
@@ -298,7 +326,7 @@ class Slot:
 
 def slot_bytes(context: GraphContext, record_bytes: int) -> int:
     """Return the device memory of a slot's own vectors, lanes left out."""
-    vectors = 3 if context.method.changes_weights else 2
+    vectors = 2 + bool(context.method.changes_weights) + bool(context.sgd.momentum)
     return vectors * _vector_size(context) * context.precision.weights.itemsize + record_bytes
 
 

@@ -67,7 +67,7 @@ class Evaluation:
         points = self.method.operating_points()
         if any(place >= len(points) for place in order.points):
             raise Unreadable(f"the order names network {max(order.points)} of {len(points)}")
-        if any(points[place].macs > self.node.budget_macs for place in order.points):
+        if any(points[place].price > self.node.budget_macs for place in order.points):
             raise InvalidInput(f"the server asks for networks beyond the budget of {self.node.budget_macs:.0f} MACs.")
 
     def _sum_statistics(self, client: EvaluatingClient, networks: Sequence[Deployed]) -> RecordDict:

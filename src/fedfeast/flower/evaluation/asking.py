@@ -71,12 +71,12 @@ class FleetEvaluator(ClientsValidation):
         )
 
     def _ask(self, method: Method, flat: Tensor, points: Sequence[OperatingPoint]) -> Measured:
-        clients = [client for client in self.fleet.present_clients() if client.budget_macs >= points[0].macs]
+        clients = [client for client in self.fleet.present_clients() if client.budget_macs >= points[0].price]
         said = SumsByClient(self, method, [client.name for client in clients], points)
         layers = [norm_layers(method.deploy(flat, point), self.blank) for point in points]
         asking = _Conversation(self, method, flat, points, clients)
         affordable = {
-            client.index: [place for place, point in enumerate(points) if point.macs <= client.budget_macs]
+            client.index: [place for place, point in enumerate(points) if point.price <= client.budget_macs]
             for client in clients
         }
         first = _Asked("statistics", affordable if any(layers) else {})

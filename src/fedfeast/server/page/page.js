@@ -15,7 +15,7 @@ const SLIDER_STEPS = 600;
 const PREDICT_AGAIN_MS = 1000; // after an answer that was lost
 
 const UNITS = {
-  macs: { name: "MACs", unit: "MACs", key: "macs", query: "max_macs", format: "macs", axis: "inference cost (MACs per example, log scale)" },
+  macs: { name: "MACs", unit: "MACs", key: "price", query: "max_macs", format: "macs", axis: "inference cost (MACs per example, log scale)" },
   parameters: { name: "Parameters", unit: "parameters", key: "parameters", query: "max_params", format: "macs", axis: "size (parameters, log scale)" },
   latency: { name: "Latency", unit: "ms", key: "latency_ms", query: "max_latency_ms", format: "milliseconds", axis: "latency of one image on the server's machine (ms, log scale)" },
 };
@@ -192,9 +192,10 @@ function showTiles() {
   const measured = models.map((one) => one.test_value).filter((value) => value !== null);
   const test = about.measured_on === "the test set" ? "test " : "";
   if (about.population_score !== null) tiles.push([figure(about.population_score), `mean ${test}${label} over all clients`]);
-  else if (about.validation_score !== null) tiles.push([figure(about.validation_score), `mean validation ${label} over clients`]);
+  if (about.population_score_best !== null && about.population_score_best !== about.population_score) tiles.push([figure(about.population_score_best), "with the best model each affords"]);
+  if (about.population_score === null && about.validation_score !== null) tiles.push([figure(about.validation_score), `validation ${label}: ${about.chosen_by}`]);
   if (measured.length) tiles.push([figure((more_is_better ? Math.max : Math.min)(...measured)), `best model on ${about.measured_on}`]);
-  if (models.length) tiles.push([count(models.length), `models, ${charts.si(models[0].macs)} to ${charts.si(models.at(-1).macs)} MACs`]);
+  if (models.length) tiles.push([count(models.length), `models, ${charts.si(models[0].price)} to ${charts.si(models.at(-1).price)} MACs`]);
   if (about.served_share !== null) tiles.push([percent(about.served_share, 0), `of ${count(about.clients)} clients served`]);
   if (about.served_round !== null) tiles.push([count(about.served_round), "round that is served, the best so far"]);
   if (about.seconds) tiles.push([duration(about.seconds), "of training"]);
@@ -295,9 +296,9 @@ async function chooseOnce() {
 
 /* What the server would answer; asking would only make the browser complain of a 404. */
 function refuseTooLittle(key, budget) {
-  const [least, macs, parameters] = [key, "macs", "parameters"].map((one) => Math.min(...models().map((model) => model[one] ?? Infinity)));
+  const [least, macs, parameters] = [key, "price", "parameters"].map((one) => Math.min(...models().map((model) => model[one] ?? Infinity)));
   if (budget >= least) return;
-  const named = { macs: `${charts.si(macs)} MACs`, parameters: `${charts.si(parameters)} parameters`, latency_ms: charts.formats.milliseconds(least) }[key];
+  const named = { price: `${charts.si(macs)} MACs`, parameters: `${charts.si(parameters)} parameters`, latency_ms: charts.formats.milliseconds(least) }[key];
   throw new Refused(404, { detail: `The least that any model needs is ${named}.`, least_macs: macs, least_parameters: parameters });
 }
 
@@ -359,7 +360,7 @@ function showChosen(problem) {
     at("budget").setAttribute("aria-valuetext", words);
     return;
   }
-  const facts = [["Cost", `${count(chosen.macs)} MACs`], ["Size", `${count(chosen.parameters)} parameters`]];
+  const facts = [["Cost", `${count(chosen.macs)} MACs`], ...(chosen.price === chosen.macs ? [] : [["Priced at", `${count(chosen.price)} MACs`]]), ["Size", `${count(chosen.parameters)} parameters`]];
   if (chosen.latency_ms !== null) facts.push(["Latency here", charts.formats.milliseconds(chosen.latency_ms)]);
   if (chosen.clients !== null) facts.push(["Clients it serves", `${count(chosen.clients)} of ${count(about.clients)}`]);
   facts.push(["Round", count(about.served_round)]);
@@ -437,7 +438,7 @@ function showFleet() {
     at("fleet-text").textContent = "";
     return charts.draw(at("fleet"), { empty: "The clients are known as soon as training begins.", x: {}, y: {} });
   }
-  const least = models()[0]?.macs ?? null;
+  const least = models()[0]?.price ?? null;
   const bars = fleet.counts.map((value, index) => {
     const [from, to] = [fleet.edges_macs[index], fleet.edges_macs[index + 1]];
     return { from, to, value, muted: least !== null && Math.sqrt(from * to) < least };
@@ -447,7 +448,7 @@ function showFleet() {
   charts.draw(at("fleet"), {
     kind: "xy", height: innerWidth < 992 ? 260 : 424, x: { label: "client's budget (MACs per example, log scale)", scale: "log", format: "macs", unit: "MACs", min: fleet.edges_macs[0], max: fleet.edges_macs.at(-1) },
     y: { label: "clients", format: "count", whole: true }, bars, barName: "clients", series: [],
-    anchors: models().filter((_, place, all) => all.length <= MOST_DOTTED || place === 0 || place === all.length - 1).map((one) => one.macs), about: at("fleet-text").textContent,
+    anchors: models().filter((_, place, all) => all.length <= MOST_DOTTED || place === 0 || place === all.length - 1).map((one) => one.price), about: at("fleet-text").textContent,
   });
 }
 

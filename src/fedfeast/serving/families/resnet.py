@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 def describe(network: "ResNet", level: "Level") -> dict[str, Any]:
     """Return the manifest's table of a trained network, from which Network rebuilds it."""
+    counted_in_blocks = {"exits_counted_in": "blocks"} if level.blocks else {}
+    divided = {"divisor": level.divisor} if level.divisor != 1 else {}
     return {
         "image_channels": network.image_channels,
         "image_size": network.image_size,
@@ -18,50 +20,59 @@ def describe(network: "ResNet", level: "Level") -> dict[str, Any]:
         "activation": network.activation,
         "stem_stride": network.stem_stride,
         "stages": [
-            {"channels": channels, "blocks": network.blocks[stage], "stride": network.stage_strides[stage]}
-            for stage, channels in enumerate(level.channels)
+            {"channels": channels, "blocks": blocks, "stride": network.stage_strides[stage]}
+            for stage, (channels, blocks) in enumerate(
+                zip(level.channels, level.blocks or network.blocks[: len(level.channels)], strict=True)
+            )
         ],
         "exits": list(level.exits),
+        **counted_in_blocks,
+        **divided,
     }
 
 
 class Stem(nn.Module):
     """The first convolution; a network that activates before convolutions leaves it as it is."""
 
-    def __init__(self, incoming: int, width: int, stride: int, activates: bool) -> None:
+    def __init__(self, incoming: int, width: int, stride: int, activates: bool, divisor: float) -> None:
         super().__init__()
         self.conv = nn.Conv2d(incoming, width, 3, stride, 1, bias=False)
-        self.activates = activates
+        self.activates, self.divisor = activates, divisor
         if activates:
             self.norm = nn.BatchNorm2d(width)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the stem's features."""
         features: Tensor = self.conv(images)
-        return F.relu(self.norm(features)) if self.activates else features
+        return divided(F.relu(self.norm(features)), self.divisor) if self.activates else features
 
 
 class BlockActivatedAfter(nn.Module):
     """Two 3x3 convolutions, each normalised after; the result is rectified after the addition."""
 
-    def __init__(self, incoming: int, width: int, stride: int, projects: bool) -> None:
+    def __init__(self, incoming: int, width: int, stride: int, projects: bool, divisor: float = 1.0) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(incoming, width, 3, stride, 1, bias=False)
         self.norm1 = nn.BatchNorm2d(width)
         self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
         self.norm2 = nn.BatchNorm2d(width)
-        self.projects = projects
+        self.projects, self.divisor = projects, divisor
         if projects:
             self.shortcut = nn.Conv2d(incoming, width, 1, stride, bias=False)
             self.shortcut_norm = nn.BatchNorm2d(width)
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the block's features."""
-        hidden = F.relu(self.norm1(self.conv1(features)))
+        hidden = divided(F.relu(self.norm1(self.conv1(features))), self.divisor)
         hidden = self.norm2(self.conv2(hidden))
         if self.projects:
             features = self.shortcut_norm(self.shortcut(features))
-        return F.relu(hidden + features)
+        return divided(F.relu(hidden + features), self.divisor)
+
+
+def divided(features: Tensor, divisor: float) -> Tensor:
+    """Return the features divided, unless it is by 1."""
+    return features if divisor == 1 else features / divisor
 
 
 class BlockActivatedBefore(nn.Module):
@@ -91,19 +102,25 @@ class Network(nn.Module):
 
     def __init__(self, table: dict[str, Any]) -> None:
         super().__init__()
-        self.activates_after = table["activation"] == "after"
-        block_type = BlockActivatedAfter if self.activates_after else BlockActivatedBefore
-        incoming = table["stages"][0]["channels"]
-        self.stem = Stem(table["image_channels"], incoming, table["stem_stride"], self.activates_after)
+        self.activates_after, self.last_exit = table["activation"] == "after", table["exits"][-1]
+        # Tables of earlier versions count exits in stages and divide nothing.
+        by_blocks, divisor = table.get("exits_counted_in") == "blocks", table.get("divisor", 1.0)
+        incoming, count = table["stages"][0]["channels"], 0
+        self.stem = Stem(table["image_channels"], incoming, table["stem_stride"], self.activates_after, divisor)
         self.stages = len(table["stages"])
         for number, stage in enumerate(table["stages"], start=1):
             blocks, width = nn.ModuleDict(), stage["channels"]
             for block in range(stage["blocks"]):
                 stride, projects = (stage["stride"], number > 1) if block == 0 else (1, False)
-                blocks[f"block{block}"] = block_type(incoming, width, stride, projects)
-                incoming = width
+                if self.activates_after:
+                    blocks[f"block{block}"] = BlockActivatedAfter(incoming, width, stride, projects, divisor)
+                else:
+                    blocks[f"block{block}"] = BlockActivatedBefore(incoming, width, stride, projects)
+                incoming, count = width, count + 1
+                if by_blocks and count in table["exits"]:
+                    self.add_module(f"head{count}", nn.Linear(width, table["classes"]))
             self.add_module(f"stage{number}", blocks)
-            if number in table["exits"]:
+            if not by_blocks and number in table["exits"]:
                 self.add_module(f"head{number}", nn.Linear(width, table["classes"]))
         if not self.activates_after:
             self.final_norm = nn.BatchNorm2d(incoming)
@@ -116,5 +133,5 @@ class Network(nn.Module):
                 features = block(features)
         if not self.activates_after:
             features = F.relu(self.final_norm(features))
-        logits: Tensor = self.get_submodule(f"head{self.stages}")(features.mean(dim=(2, 3)))
+        logits: Tensor = self.get_submodule(f"head{self.last_exit}")(features.mean(dim=(2, 3)))
         return logits

@@ -117,9 +117,10 @@ def load_program(path: Path, table: dict[str, Any]) -> Program:
 def choose_rung(ladder: Path, max_macs: float | None) -> Path:
     """Return the folder of a ladder's largest bundle within max_macs; of the largest of all without a limit."""
     rungs = json.loads((ladder / "ladder.json").read_text(encoding="utf-8"))["rungs"]
-    affordable = [rung for rung in rungs if max_macs is None or rung["macs"] <= max_macs]
+    prices = [rung.get("price", rung["macs"]) for rung in rungs]  # of caches that compare budgets with other MACs
+    affordable = [rung for rung, price in zip(rungs, prices, strict=True) if max_macs is None or price <= max_macs]
     if not affordable:
-        raise ValueError(f"nothing in {ladder} fits {max_macs:.0f} MACs: the smallest has {rungs[0]['macs']} MACs.")
+        raise ValueError(f"nothing in {ladder} fits {max_macs:.0f} MACs: the smallest has {prices[0]} MACs.")
     return ladder / str(affordable[-1]["folder"])
 
 

@@ -66,7 +66,16 @@ def _conclude_population(results: Results) -> Findings:
         tuple(Column(f"than {LABELS[baseline]}", digits=0) for baseline in BASELINES),
         (Row(data, tuple(results.cell(_wins, "feast", baseline) for baseline in BASELINES)),),
     )
-    return Findings((population, wins), (curves(results, "population"),))
+    best = Table(
+        "population-best",
+        f"Population-averaged test {results.metric.title}, each client with the best point it affords",
+        "data set",
+        tuple(Column(LABELS[method]) for method in METHODS),
+        (Row(data, tuple(results.cell(lambda outcome: outcome.best_score, method) for method in METHODS)),),
+        results.metric.unit.strip(),
+        "The paper's text serves the largest affordable point; its authors' code scores by the best one.",
+    )
+    return Findings((population, wins, best), (curves(results, "population"),))
 
 
 def _conclude_curves(results: Results) -> Findings:
@@ -156,7 +165,7 @@ def restrict(feast: Curve, baseline: Curve, budgets_macs: np.ndarray) -> Curve:
     for budget in budgets_macs.tolist():
         tier = baseline.serve(budget)
         if tier is not None:
-            least[tier.macs] = min(budget, least.get(tier.macs, budget))
+            least[tier.price] = min(budget, least.get(tier.price, budget))
     kept = {feast.serve(budget) for budget in least.values()}
     return replace(feast, points=tuple(point for point in feast.points if point in kept))
 

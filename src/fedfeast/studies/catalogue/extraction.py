@@ -75,7 +75,8 @@ class _Extracted:
         federation = outcome.run.federation
         flat = outcome.run.best().flat.to(federation.device)
         measured = federation.test.curve(federation.method, flat, cached_points(variants))
-        cached, factor = outcome.curve.points, outcome.curve.metric.shown(1.0)
+        # By true MACs, which a network that was never cached has alone.
+        cached, factor = sorted(outcome.curve.points, key=lambda point: point.macs), outcome.curve.metric.shown(1.0)
         return cls(
             factor * np.array([point.value for point in measured.points]),
             factor

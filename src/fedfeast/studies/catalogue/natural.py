@@ -24,7 +24,7 @@ def _arms(resolve: Resolve) -> Sequence[Arm]:
     built = outline(resolve({"method.name": "feast"}))
     if built.natural is None or not len(built.natural.division.held_out):
         raise InvalidInput("study natural needs clients that never train: set data.held_out_clients, e.g. to 0.2.")
-    single = {"method.max_macs": mean_served(built).macs}
+    single = {"method.max_macs": mean_served(built).price}
     return (
         method_arm("feast"),
         method_arm("fedavg", single, "mean size"),
@@ -35,8 +35,8 @@ def _arms(resolve: Resolve) -> Sequence[Arm]:
 def mean_served(built: Outline) -> Variant:
     """Return the cached variant nearest to the mean MACs of what the training clients are served."""
     budgets = built.population.budgets_macs[list(built.participants)]
-    mean = np.mean([built.cache.affordable(budget)[-1].macs for budget in budgets.tolist()])
-    return min(built.cache, key=lambda variant: abs(variant.macs - mean))
+    mean = np.mean([built.cache.affordable(budget)[-1].price for budget in budgets.tolist()])
+    return min(built.cache, key=lambda variant: abs(variant.price - mean))
 
 
 def pooled_rounds(built: Outline) -> dict[str, int]:

@@ -99,11 +99,13 @@ DIRICHLET = Sweep("alpha_eff", (0.1, 0.3, 0.45, 1.0), 0.45)
 def _zipf_arms(resolve: Resolve) -> list[Arm]:
     """Draw a population for every exponent."""
     # Choice: where the recipe has the paper's own draw, that is s = 1.2, and its runs are shared (docs/decisions/016).
-    has_the_papers = resolve({}).population.source == "paper"
+    source = resolve({}).population.source
 
     def settings(exponent: float) -> dict[str, Any]:
-        if has_the_papers and exponent == ZIPF.paper_value:
+        if source in ("paper", "authors") and exponent == ZIPF.paper_value:
             return {}
+        if source == "authors":
+            return {"population.exponent": exponent}
         return {"population.source": "zipf", "population.exponent": exponent}
 
     return [ZIPF.arm(method, value, settings(value)) for method in METHODS for value in ZIPF.values]

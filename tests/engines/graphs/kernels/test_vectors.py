@@ -11,12 +11,14 @@ from fedfeast.engines.graphs.blueprint import (
     Blueprint,
     active_positions,
     chunk_of,
+    joined_ranges,
     make_blueprint,
     parts_at_once,
+    tensor_ranges,
 )
 from fedfeast.engines.graphs.gradient_plan import plan_gradients
 from fedfeast.engines.graphs.kernels.vectors import TritonVectors
-from fedfeast.engines.graphs.plain_vectors import PlainVectors
+from fedfeast.engines.graphs.plain_vectors import ClientVectors, PlainVectors
 from fedfeast.federation import Accumulator, LocalSgd
 from fedfeast.networks import Architecture, ElasticResNet
 from fedfeast.randomness import named_generator
@@ -92,10 +94,15 @@ def test_adding_gradients(chunk: int, num_images: int) -> None:
 
 
 @chunks
-@pytest.mark.parametrize("clip_norm", [1e6, 0.5])
-def test_stepping(chunk: int, clip_norm: float, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("clip_norm", "momentum", "in_part"),
+    [(1e6, 0.0, False), (0.5, 0.0, False), (float("inf"), 0.9, False), (0.5, 0.9, True), (0.5, 0.0, True)],
+)
+def test_stepping(
+    chunk: int, clip_norm: float, momentum: float, in_part: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fedfeast.engines.graphs.kernels.vectors.NORM_PROGRAMS", 4)  # the interpreter is slow
-    size, sgd = padded(chunk), LocalSgd(0.1, clip_norm)
+    size, sgd = padded(chunk), LocalSgd(0.1, clip_norm, momentum)
     results = []
     for vectors, entries_of in ((TritonVectors(chunk), chunk), (PlainVectors(), 1)):
         active = active_positions(network(chunk), [PARTIAL], entries_of, DEVICE)
@@ -105,8 +112,16 @@ def test_stepping(chunk: int, clip_norm: float, monkeypatch: pytest.MonkeyPatch)
         pads = torch.ones(size, dtype=torch.bool, device=DEVICE)
         pads[used.to(DEVICE)] = False
         weights[pads], gradient[pads] = 0, 0
-        vectors.step(weights, gradient, active, sgd, 0.3)
-        results.append((weights, gradient))
+        velocity = None
+        if momentum:
+            velocity = drawn("velocity", size)
+            velocity[pads] = 0
+        places, ranges = tensor_ranges(network(chunk).layout, active, entries_of), None
+        if in_part:
+            ranges = joined_ranges(place for name, place in places.items() if not name.endswith("conv2"))
+            assert len(ranges) > 1
+        vectors.step(ClientVectors(weights, gradient, velocity), active, sgd, 0.3, ranges)
+        results.append((weights, gradient, weights if velocity is None else velocity))
     for got, expected in zip(*results, strict=True):
         torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
 
@@ -115,7 +130,8 @@ def test_all_programs_share_the_norm() -> None:
     size, sgd = 3 * 1024, LocalSgd(0.0, 0.5)
     weights, gradient = torch.zeros(size, device=DEVICE), drawn("gradient", size)
     expected = -0.3 * 0.5 * gradient / gradient.norm()
-    TritonVectors(8).step(weights, gradient, torch.arange(size // 8, dtype=torch.int32, device=DEVICE), sgd, 0.3)
+    index = torch.arange(size // 8, dtype=torch.int32, device=DEVICE)
+    TritonVectors(8).step(ClientVectors(weights, gradient), index, sgd, 0.3, None)
     torch.testing.assert_close(weights, expected, rtol=1e-5, atol=1e-7)
     assert not gradient.any()
 

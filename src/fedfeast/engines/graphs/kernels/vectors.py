@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fedfeast.engines.graphs.blueprint import PARTS_TO_SIZE, Blueprint
 from fedfeast.engines.graphs.kernels.launching import launch
+from fedfeast.engines.graphs.plain_vectors import ClientVectors, Ranges
 from fedfeast.federation import LocalSgd
 
 BLOCK = 1024  # positions that a program works on
@@ -88,6 +89,13 @@ def _square_sums(gradient, index, out, num_chunks, CHUNK: tl.constexpr, SIZE: tl
     tl.store(out + tl.program_id(0), tl.sum(tl.sum(total, axis=1), axis=0))
 
 
+@triton.jit
+def _clipping(square_sums, clip_norm, SUMS: tl.constexpr):
+    """Return the factor that brings the gradient down to the norm it must not exceed."""
+    norm = tl.sqrt(tl.sum(tl.load(square_sums + tl.arange(0, SUMS)), axis=0))
+    return tl.minimum(clip_norm / (norm + 1e-6), 1.0)
+
+
 @triton.jit(do_not_specialize=["num_chunks"])
 def _step(
     weights,
@@ -102,12 +110,38 @@ def _step(
     CHUNK: tl.constexpr,
     SIZE: tl.constexpr,
 ):
-    norm = tl.sqrt(tl.sum(tl.load(square_sums + tl.arange(0, SUMS)), axis=0))
-    scale = rate * tl.minimum(clip_norm / (norm + 1e-6), 1.0)
+    scale = rate * _clipping(square_sums, clip_norm, SUMS)
     position, is_routed = _routed(index, tl.program_id(0) * (SIZE // CHUNK), num_chunks, CHUNK, SIZE)
     values = tl.load(weights + position, mask=is_routed, other=0.0)
     slope = tl.load(gradient + position, mask=is_routed, other=0.0)
     tl.store(weights + position, values * decay - scale * slope, mask=is_routed)
+    tl.store(gradient + position, tl.zeros_like(slope), mask=is_routed)
+
+
+@triton.jit(do_not_specialize=["num_chunks"])
+def _step_with_momentum(
+    weights,
+    gradient,
+    velocity,
+    index,
+    square_sums,
+    rate,
+    weight_decay,
+    momentum,
+    clip_norm,
+    num_chunks,
+    SUMS: tl.constexpr,
+    CHUNK: tl.constexpr,
+    SIZE: tl.constexpr,
+):
+    scale = _clipping(square_sums, clip_norm, SUMS)
+    position, is_routed = _routed(index, tl.program_id(0) * (SIZE // CHUNK), num_chunks, CHUNK, SIZE)
+    values = tl.load(weights + position, mask=is_routed, other=0.0)
+    slope = tl.load(gradient + position, mask=is_routed, other=0.0)
+    before = tl.load(velocity + position, mask=is_routed, other=0.0)
+    pushed = momentum * before + scale * slope + weight_decay * values
+    tl.store(velocity + position, pushed, mask=is_routed)
+    tl.store(weights + position, values - rate * pushed, mask=is_routed)
     tl.store(gradient + position, tl.zeros_like(slope), mask=is_routed)
 
 
@@ -147,16 +181,22 @@ class TritonVectors:
             MANY=many, SIZE_OF_MANY=PARTS_TO_SIZE[many],
         )  # fmt: skip
 
-    def step(self, weights: Tensor, gradient: Tensor, index: Tensor, sgd: LocalSgd, rate: float) -> None:
-        """Clip, decay and step at the indexed positions; the gradient is zero afterwards."""
+    def step(self, client: ClientVectors, index: Tensor, sgd: LocalSgd, rate: float, ranges: Ranges | None) -> None:
+        """Clip at the indexed positions, step there or in some ranges of them; the gradient is zero afterwards."""
+        weights, gradient, velocity = client.weights, client.gradient, client.velocity
         sums = torch.empty(NORM_PROGRAMS, dtype=torch.float32, device=weights.device)
-        chunks = index.numel()
-        launch(_square_sums, (NORM_PROGRAMS,), gradient, index, sums, chunks, CHUNK=self._chunk, SIZE=BLOCK)
-        launch(
-            _step, self._grid(chunks), weights, gradient, index, sums,
-            rate, 1.0 - rate * sgd.weight_decay, sgd.clip_norm, chunks,
-            SUMS=NORM_PROGRAMS, CHUNK=self._chunk, SIZE=BLOCK,
-        )  # fmt: skip
+        sizes = {"SUMS": NORM_PROGRAMS, "CHUNK": self._chunk, "SIZE": BLOCK}
+        launch(_square_sums, (NORM_PROGRAMS,), gradient, index, sums, index.numel(), CHUNK=self._chunk, SIZE=BLOCK)
+        for start, stop in [(0, index.numel())] if ranges is None else ranges:
+            part, grid, chunks = index[start:stop], self._grid(stop - start), stop - start
+            if velocity is None:
+                decay = 1.0 - rate * sgd.weight_decay
+                launch(_step, grid, weights, gradient, part, sums, rate, decay, sgd.clip_norm, chunks, **sizes)
+            else:
+                launch(
+                    _step_with_momentum, grid, weights, gradient, velocity, part, sums,
+                    rate, sgd.weight_decay, sgd.momentum, sgd.clip_norm, chunks, **sizes,
+                )  # fmt: skip
 
     def accumulate(self, totals: Tensor, source: Tensor, index: Tensor, weight: float, factor: float) -> None:
         """Add weight * factor * source to the sums and weight to the weights, at the indexed positions."""
