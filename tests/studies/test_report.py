@@ -32,7 +32,7 @@ def test_the_page_states_the_protocol_and_sets_numbers_beside_the_papers(result:
     for part in (
         "Training rules (Table 2)",
         "100 rounds of 10 clients",
-        "the paper&#39;s 100 clients; gamma 1",
+        "100 clients as the authors drew them, budgets from Zipf(1.2); gamma 1",
         "The published figures belong to 4000 rounds; here every run had 100",
         "training.rounds = 100 instead of 4000",
         "mean ± standard deviation over 2 seeds",
