@@ -43,13 +43,14 @@ enum class Step {
     shuffle,
     begin_group,
     multiply_group,
-    end_group,
+    commit_group,
+    wait_for_group,
 };
 
 inline const char* const STEP_NAMES[] = {
     "running", "the kernel's end", "synchronise", "synchronise_warp", "load_matrices", "load_matrices_transposed",
     "load_two_matrices", "load_two_matrices_transposed", "store_matrices", "store_two_matrices", "multiply", "shuffle_xor", "begin_group", "multiply_group",
-    "end_group",
+    "commit_group", "wait_for_group",
 };
 
 struct Copy {
@@ -568,8 +569,10 @@ inline void multiply_group(float (&sums)[OCTETS][4], unsigned long long a, unsig
     fiber->products.pop_back();
 }
 
-inline void end_group() {
-    emulation::wait_at(emulation::Step::end_group);
+inline void commit_group() { emulation::wait_at(emulation::Step::commit_group); }
+
+inline void wait_for_group() {
+    emulation::wait_at(emulation::Step::wait_for_group);
     for (const emulation::Product& product : emulation::machine.current->products) emulation::carry_out(product);
     emulation::machine.current->products.clear();
 }
@@ -596,7 +599,6 @@ inline Cell load_shared_cell(const void* address) {
     emulation::check_shared(address);
     return load_cell(address);
 }
-inline Cell load_input(const void* address) { return load_cell(address); }
 inline Cell load_now(const void* address) { return load_cell(address); }
 inline void store_cell(void* address, Cell cell) {
     emulation::check_margins(address);

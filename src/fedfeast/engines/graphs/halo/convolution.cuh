@@ -59,6 +59,9 @@ constexpr int IMAGE = TOGETHER ? 1 : HELD_LINES * PITCH;
 constexpr bool ORDERED = TOGETHER || (WIDTH % 8 == 0 && LINES % 8 == 0 && WARPS % 4 == 0);
 constexpr bool GROUPED = ORDERED && HAS_GROUPS;
 constexpr int NEXT_MATRIX = TOGETHER ? 8 : LINE;  // from eight pixels to the next eight of sixty-four
+// Where a tile has one chunk, a warp finishes sixteen of its rows before it multiplies for the next: it holds fewer sums.
+constexpr bool ONE_BY_ONE = GROUPED && CHUNKS == 1 && OUT_OCTETS > 1;
+constexpr int HELD_TILES = ONE_BY_ONE ? 1 : ROW_TILES;  // of a warp's, whose sums it holds
 
 static_assert(PIXELS == 16 * ROW_TILES * WARPS, "warps and pixels do not match");
 static_assert(THREADS == LANES * WARPS, "threads and warps do not match");
@@ -168,15 +171,16 @@ DEVICE void copy_weights(Cell* to, const u16* weights, int incoming, int outgoin
   }
 }
 
-// The product of a chunk by four warps together, new or added. Channels that are missing are zeros.
-DEVICE void multiply_chunk_grouped(
-    float (&sums)[ROW_TILES][OUT_OCTETS][4], const Cell* features, const Cell* chunk_weights, bool adds) {
+// Begins the product of a chunk by four warps together, new or added, from a tile of each warp on. Channels that are missing
+// are zeros.
+DEVICE void begin_chunk_grouped(
+    float (&sums)[HELD_TILES][OUT_OCTETS][4], const Cell* features, const Cell* chunk_weights, int first_tile, bool adds) {
   constexpr int PAIRED = IN_OCTETS / 2 * 9, LONE = (IN_OCTETS - 1) * PLANE;
   u64 weights = operand(chunk_weights, UNIT, MATRIX);
-  u32 group = thread() / LANES / 4 * ROW_TILES;
+  u32 group = thread() / LANES / 4 * ROW_TILES + first_tile;
   begin_group();
 #pragma unroll
-  for (int tile = 0; tile < ROW_TILES; ++tile) {
+  for (int tile = 0; tile < HELD_TILES; ++tile) {
     const Cell* first = features + upper_left(first_of_rows((group + tile) * 4));
     u64 by_octet = operand(first, PLANE, NEXT_MATRIX), by_column = operand(first + LONE, COLUMN, NEXT_MATRIX);
     u64 by_line = operand(first + LONE, LINE, NEXT_MATRIX), alone = operand(first + LONE, 0, NEXT_MATRIX);
@@ -190,7 +194,7 @@ DEVICE void multiply_chunk_grouped(
       multiply_group<BACKWARD>(sums[tile], a, weights + 2 * step * UNIT, step > 0 || adds);
     }
   }
-  end_group();
+  commit_group();
 }
 
 DEVICE void load_weights(u32 (&r)[4], const Cell* place) {
@@ -217,7 +221,7 @@ struct Starts {
 };
 
 DEVICE void multiply_chunk(
-    float (&sums)[ROW_TILES][OUT_OCTETS][4], const Cell* features, const Cell* chunk_weights,
+    float (&sums)[HELD_TILES][OUT_OCTETS][4], const Cell* features, const Cell* chunk_weights,
     const int (&places)[ROW_TILES], int octets) {
   u32 lane = thread() % LANES, second = lane / 16;
   // Matrices of weights: two units of one octet, then the same of the next octet, where there is one.
@@ -374,14 +378,14 @@ DEVICE void store_products(Cell* rows, const float (&sums)[OUT_OCTETS][4]) {
   }
 }
 
-DEVICE void clear(float (&sums)[ROW_TILES][OUT_OCTETS][4]) {
+DEVICE void clear(float (&sums)[HELD_TILES][OUT_OCTETS][4]) {
 #pragma unroll
-  for (int i = 0; i < ROW_TILES * OUT_OCTETS * 4; ++i) sums[i / 4 / OUT_OCTETS][i / 4 % OUT_OCTETS][i % 4] = 0.0f;
+  for (int i = 0; i < HELD_TILES * OUT_OCTETS * 4; ++i) sums[i / 4 / OUT_OCTETS][i / 4 % OUT_OCTETS][i % 4] = 0.0f;
 }
 
 // Adds up the products of the blocks that share a tile, in the order of the blocks; says whether this one came last.
-DEVICE bool add_splits(float (&sums)[ROW_TILES][OUT_OCTETS][4], float* workspace, int* counters, int* last) {
-  constexpr int VALUES = ROW_TILES * OUT_OCTETS * 4;
+DEVICE bool add_splits(float (&sums)[HELD_TILES][OUT_OCTETS][4], float* workspace, int* counters, int* last) {
+  constexpr int VALUES = HELD_TILES * OUT_OCTETS * 4;
   int tile = block_y() * grid_x() + block_x();
   float* place = workspace + (long)tile * SPLITS * VALUES * THREADS + thread();
 #pragma unroll
@@ -497,7 +501,7 @@ KERNEL(convolve)(
   load_turn(0);
 
   int places[ROW_TILES];
-  float sums[ROW_TILES][OUT_OCTETS][4];
+  float sums[HELD_TILES][OUT_OCTETS][4];
 #pragma unroll
   for (int tile = 0; tile < ROW_TILES; ++tile) places[tile] = upper_left(first_of_rows(rows_of(warp, tile)) + pixel_of_row(lane % 16));
   clear(sums);
@@ -505,7 +509,8 @@ KERNEL(convolve)(
   // A lane finishes the same eight channels of several pixels.
   constexpr int PIXELS_AT_ONCE = LANES / OUT_OCTETS < PASSED ? LANES / OUT_OCTETS : PASSED;  // pixels
   constexpr int ROUNDS = (PASSED + PIXELS_AT_ONCE - 1) / PIXELS_AT_ONCE;
-  constexpr int LOADED = EXTRAS == 0 ? ROUNDS : ROUNDS < 6 / EXTRAS ? ROUNDS : 6 / EXTRAS;  // rounds under way together
+  // Rounds under way together: of six cells, or of three where registers hold what the next features are made of.
+  constexpr int MOST = EXTRAS == 0 ? ROUNDS : (TWO ? 3 : 6) / EXTRAS, LOADED = ROUNDS < MOST ? ROUNDS : MOST;
   int octet = lane % OUT_OCTETS, first_row = lane / OUT_OCTETS, channel = block_y() * CHANNELS + 8 * octet;
   bool at_work = lane < PIXELS_AT_ONCE * OUT_OCTETS && channel < outgoing;
   Tail tail = {};
@@ -516,6 +521,44 @@ KERNEL(convolve)(
       tail.constant[i] = shift[channel + i] - mean[channel + i] * tail.factor[i];
     }
   }
+  // What follows the product is read while that is under way: the first rounds of a warp's first rows.
+  Cell others[LOADED][EXTRAS + 1];
+  int targets[LOADED];  // where a round's pixels go, or -1
+  auto load_others = [&](int first_pixel, int tile, int pass, int first) {
+#pragma unroll
+    for (int i = 0; i < LOADED; ++i) {
+      int row = first_row + (first + i) * PIXELS_AT_ONCE, own = pass * PASSED + row;  // of those that go together, of the warp
+      int pixel = first_pixel + first_of_rows(rows_of(warp, tile + own / 16)) + pixel_of_row(own % 16);
+      bool valid = at_work && first + i < ROUNDS && row < PASSED && pixel < num_pixels;
+      targets[i] = valid ? pixel * outgoing + channel : -1;
+      if (!EXTRAS || !valid) continue;
+      if (ADDED) others[i][0] = load_now(added + targets[i]);
+      if (MASKED) others[i][ADDED] = load_now(masked_by + targets[i]);
+      if (NORM) others[i][ADDED + MASKED] = load_now(norm_features + targets[i]);
+    }
+  };
+  Cell* warp_rows = rows + warp * PASSED * ROW;
+  auto finish = [&](int first_pixel, int tile) {
+    // From the fragments to pixels' channels in a row.
+#pragma unroll
+    for (int pass = 0; pass < 16 * HELD_TILES / PASSED; ++pass) {
+#pragma unroll
+      for (int sixteen = 0; sixteen < PASSED / 16; ++sixteen)
+        store_products(warp_rows + 16 * sixteen * ROW, sums[pass * PASSED / 16 + sixteen]);
+      synchronise_warp();
+#pragma unroll
+      for (int first = 0; first < ROUNDS; first += LOADED) {
+        if (pass + first > 0) load_others(first_pixel, tile, pass, first);
+#pragma unroll
+        for (int i = 0; i < LOADED; ++i) {
+          if (targets[i] < 0) continue;
+          Cell product = load_shared_cell(warp_rows + (first_row + (first + i) * PIXELS_AT_ONCE) * ROW + octet);
+          store_cell(out + targets[i], tail.finish(product, others[i]));
+        }
+      }
+      synchronise_warp();
+    }
+  };
   bool goes_on = true;
   if (MADE) synchronise();  // the numbers are there
   for (int turn = 0; turn < turns; ++turn) {
@@ -531,49 +574,30 @@ KERNEL(convolve)(
       copy_turn(turn + 1);
     };
     const Cell* stage = shared + turn % STAGES * STAGE;
-    int chunk = chunk_of(turn);
+    int chunk = chunk_of(turn), first_pixel = place_of_tile(turn) * PIXELS;
     const Cell* chunk_weights = KEPT ? kept + chunk * WEIGHT_CELLS : stage + FEATURE_CELLS;
-    if (GROUPED) multiply_chunk_grouped(sums, stage, chunk_weights, SPLITS > 1 ? turn > 0 : turn % CHUNKS > 0);
-    else multiply_chunk(sums, stage, chunk_weights, places, incoming / 8 - chunk * IN_OCTETS);
-    if (SPLITS > 1 ? turn + 1 < chunks : turn % CHUNKS + 1 < CHUNKS) {
+    if (ONE_BY_ONE) {
+      for (int tile = 0; tile < ROW_TILES; ++tile) {
+        begin_chunk_grouped(sums, stage, chunk_weights, tile, false);
+        load_others(first_pixel, tile, 0, 0);
+        wait_for_group();
+        finish(first_pixel, tile);
+      }
       copy_next();
       continue;
     }
-    int first_pixel = place_of_tile(turn) * PIXELS;
+    bool is_last = SPLITS > 1 ? turn + 1 == chunks : turn % CHUNKS + 1 == CHUNKS;
+    if (GROUPED) begin_chunk_grouped(sums, stage, chunk_weights, 0, SPLITS > 1 ? turn > 0 : turn % CHUNKS > 0);
+    else multiply_chunk(sums, stage, chunk_weights, places, incoming / 8 - chunk * IN_OCTETS);
+    if (is_last) load_others(first_pixel, 0, 0, 0);
+    if (GROUPED) wait_for_group();
+    if (!is_last) {
+      copy_next();
+      continue;
+    }
     if (SPLITS > 1) goes_on = add_splits(sums, workspace, counters + grid_y(), reinterpret_cast<int*>(rows));
     if (!goes_on) break;
-    // From the fragments to pixels' channels in a row.
-    Cell* warp_rows = rows + warp * PASSED * ROW;
-#pragma unroll
-    for (int pass = 0; pass < 16 * ROW_TILES / PASSED; ++pass) {
-#pragma unroll
-      for (int sixteen = 0; sixteen < PASSED / 16; ++sixteen)
-        store_products(warp_rows + 16 * sixteen * ROW, sums[pass * PASSED / 16 + sixteen]);
-      synchronise_warp();
-#pragma unroll
-      for (int first = 0; first < ROUNDS; first += LOADED) {
-        Cell others[LOADED][EXTRAS + 1];
-        int places[LOADED];
-#pragma unroll
-        for (int i = 0; i < LOADED; ++i) {
-          int row = first_row + (first + i) * PIXELS_AT_ONCE, own = pass * PASSED + row;  // of those that go together, of the warp
-          int pixel = first_pixel + first_of_rows(rows_of(warp, own / 16)) + pixel_of_row(own % 16);
-          bool valid = at_work && first + i < ROUNDS && row < PASSED && pixel < num_pixels;
-          places[i] = valid ? pixel * outgoing + channel : -1;
-          if (!EXTRAS || !valid) continue;
-          if (ADDED) others[i][0] = load_input(added + places[i]);
-          if (MASKED) others[i][ADDED] = load_input(masked_by + places[i]);
-          if (NORM) others[i][ADDED + MASKED] = load_input(norm_features + places[i]);
-        }
-#pragma unroll
-        for (int i = 0; i < LOADED; ++i) {
-          if (places[i] < 0) continue;
-          Cell product = load_shared_cell(warp_rows + (first_row + (first + i) * PIXELS_AT_ONCE) * ROW + octet);
-          store_cell(out + places[i], tail.finish(product, others[i]));
-        }
-      }
-      synchronise_warp();
-    }
+    finish(first_pixel, 0);
     if (!GROUPED) clear(sums);
     copy_next();
   }

@@ -58,8 +58,7 @@ def _launch(
     first = features.first
     num_images, incoming, side, _ = first.shape
     outgoing = weight.shape[1 if backward else 0]
-    extras = sum(one is not None for one in (then.added, then.masked_by, then.norm))
-    tiles = convolution_tiles(side, num_images, incoming, outgoing, features.made, extras)
+    tiles = convolution_tiles(side, num_images, incoming, outgoing, features.made)
     out = empty_features((num_images, outgoing, side, side), first)
     made = first
     if features.made:

@@ -138,16 +138,7 @@ DEVICE float load_fresh(const float* global) {
     return value;
 }
 
-// Sixteen bytes of global memory that no kernel writes meanwhile: the compiler may read them early.
-DEVICE Cell load_input(const void* global) {
-    Cell cell;
-    asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
-        : "=r"(cell.words[0]), "=r"(cell.words[1]), "=r"(cell.words[2]), "=r"(cell.words[3])
-        : "l"(global));
-    return cell;
-}
-
-// The same, no later than here.
+// Sixteen bytes of global memory that no kernel writes meanwhile; the compiler reads them no later than here.
 DEVICE Cell load_now(const void* global) {
     Cell cell;
     asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"

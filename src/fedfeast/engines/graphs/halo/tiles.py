@@ -127,12 +127,10 @@ class ConvolutionTiles:
 
 
 @cache
-def convolution_tiles(
-    side: int, num_images: int, incoming: int, outgoing: int, made: int = 0, extras: int = 0
-) -> ConvolutionTiles:
+def convolution_tiles(side: int, num_images: int, incoming: int, outgoing: int, made: int = 0) -> ConvolutionTiles:
     """Return how to cut a convolution of so many images and channels."""
     octets = ceil_div(incoming, 8), ceil_div(outgoing, 8)
-    best = _narrowing_cut(side, octets[1], made) if incoming > outgoing else _widening_cut(side, octets[1], extras)
+    best = _narrowing_cut(side, octets[1], made) if incoming > outgoing else _widening_cut(side, octets[1])
     for cut in best.smaller():
         tiles = _tiles_of(side, num_images, octets, cut, made)
         if tiles.shared_bytes <= SHARED_BYTES:
@@ -170,12 +168,12 @@ def _narrowing_cut(side: int, all_out: int, made: int) -> _Cut:
     return _Cut(256, 8, 2, all_out, 64)
 
 
-def _widening_cut(side: int, all_out: int, extras: int) -> _Cut:
+def _widening_cut(side: int, all_out: int) -> _Cut:
     """Return the cut of a convolution from narrow to wide; memory's sectors like neighbouring channels together."""
     if side > 32:
         return _Cut(128, 4, 4, least_idle(all_out, range(3, 6)), 128)
     if side == 32:
-        return _Cut(256, 16 if extras > 1 else 8, 4, least_idle(all_out, range(6, 11)), 64)
+        return _Cut(256, 8, 4, least_idle(all_out, range(6, 11)), 64)
     few = least_idle(all_out, range(4, 6))
     if side == 8:
         return _Cut(128, 8, 5, few, 64)

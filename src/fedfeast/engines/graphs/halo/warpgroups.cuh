@@ -24,11 +24,10 @@ DEVICE void show_to_groups() { asm volatile("fence.proxy.async.shared::cta;" :::
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-// Products go on in the background between begin and end; the sums are theirs meanwhile.
+// Products go on in the background from begin to wait; the sums are theirs meanwhile.
 DEVICE void begin_group() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-DEVICE void end_group() {
-  asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
-}
+DEVICE void commit_group() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+DEVICE void wait_for_group() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
 
 // For 1 to 16 octets: the sums, their names in an instruction, the names of what follows, the number of channels.
 #define SUMS_1 "+f"(sums[0][0]), "+f"(sums[0][1]), "+f"(sums[0][2]), "+f"(sums[0][3])
@@ -133,7 +132,8 @@ DEVICE void multiply_group(float (&sums)[OUT_OCTETS][4], u64 a, u64 b, bool adds
 #else
 
 DEVICE void begin_group() {}
-DEVICE void end_group() {}
+DEVICE void commit_group() {}
+DEVICE void wait_for_group() {}
 template <bool TRANSPOSED>
 DEVICE void multiply_group(float (&)[OUT_OCTETS][4], u64, u64, bool) {}
 
