@@ -129,7 +129,7 @@ def _remainders(
 def _encode_free(bits: Integers, before: Integers) -> list[bytes]:
     """Return numbers as planes of bytes: as they are, or as differences where these take less."""
     unsigned = bits.view(np.uint32)
-    turned: NDArray[np.uint32] = (unsigned << 1) | (unsigned >> 31)  # the exponent alone in the first byte
+    turned = (unsigned << np.uint32(1)) | (unsigned >> np.uint32(31))  # the exponent alone in the first byte
     difference = bits - before  # wraps around, and back
     small: NDArray[np.uint32] = ((difference << 1) ^ (difference >> 31)).view(
         np.uint32
