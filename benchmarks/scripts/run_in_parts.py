@@ -301,7 +301,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
             raise ValueError(f"format {content['format']!r}")
         entries = [Packed(**entry) for entry in content["files"]]
         names = [*content["pieces"], *(_inner_path(entry.path).name for entry in entries)]
-        if not entries or any(Path(name).name != name for name in names):
+        if not entries or not isinstance(content["pieces"], dict) or any(Path(name).name != name for name in names):
             raise ValueError("names that a pack does not have")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidInput(

@@ -159,6 +159,9 @@ def test_nothing_is_written_over(
     assert (stopped / "metrics.jsonl").read_bytes() == before
     with pytest.raises(InvalidInput, match="--part 3/2: write it as"):
         run_in_parts.pack(stopped, tmp_path / "parts", "3/2")
+    fedfeast.Run.create("digits", tmp_path / "new", SETTINGS)
+    with pytest.raises(InvalidInput, match="has no checkpoint yet"):
+        run_in_parts.pack(tmp_path / "new", tmp_path / "parts")
 
 
 def test_training_stops_in_time_after_a_validated_round(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -172,8 +175,13 @@ def test_training_stops_in_time_after_a_validated_round(tmp_path: Path, capsys: 
     ):
         run_in_parts.main(words)
         said = capsys.readouterr().out
-        assert said.count("\n") == 1
+        assert said.count("\n") == 1, "one line"
         assert re.search(ending, said), said
+        if "round 4" in ending:  # the best weights are the latest
+            assert "all: 1 of 1 pieces" in run_in_parts.pack(out, tmp_path / "parts")
+            files = json.loads((tmp_path / "parts" / "parts.json").read_text())["files"]
+            latest, best = (one["length"] for one in files if one["origin"] is not None)
+            assert best < 1_000 < latest
     assert (out / "summary.json").is_file()
     with pytest.raises(InvalidInput, match="--minutes 0: give a time above 0"):
         run_in_parts.train("digits", out, 0, as_settings(SETTINGS))
