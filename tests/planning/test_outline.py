@@ -70,3 +70,18 @@ def test_the_prediction_on_hand_made_times() -> None:
     predicted = predict_time(built, expected, times)
     assert predicted["seconds_per_round"] == pytest.approx(10 * 2 * 1.5)
     assert predicted["hours"] == pytest.approx(60 * 30 / 3600)
+
+
+def test_short_batches_take_the_time_of_their_examples_and_batches_left_out_take_none() -> None:
+    times = PassTimes("cpu", 1, ((0, 0.0),), intercept=0.5, slope=4 / 128_000 / 16)
+    expected = np.full(40, 17.0)  # one batch of 16, and one example
+    for settings, seconds in (
+        ({"training.last_batch": "short"}, 1.5 + 0.5 + 1 / 16),
+        ({"training.last_batch": "short", "training.least_distinct": 2}, 1.5),
+        ({"training.least_distinct": 2}, 1.5 + 1.5),
+        ({"training.last_batch": "short", "training.local_epochs": 3}, 3 * (1.5 + 0.5 + 1 / 16)),
+    ):
+        built = outline(load_recipe("digits", {"method.name": "fedavg", **settings}))
+        assert predict_time(built, expected, times)["seconds_per_round"] == pytest.approx(10 * seconds)
+    built = outline(load_recipe("digits", {"method.name": "fedavg", "training.least_distinct": 2}))
+    assert predict_time(built, np.ones(40), times)["seconds_per_round"] == 0

@@ -179,9 +179,54 @@ def test_the_letter_of_the_other_data_sets_is_planned_too() -> None:
     assert realized["redraws"] == 14
 
 
-def _extremes(column: str) -> tuple[int, int]:
+@pytest.mark.parametrize(
+    ("name", "by_variants", "points"),
+    [
+        ("cinic10", (31, 6, 63), ["24.96M", "49.58M", "228.8M", "408.2M", "595.7M"]),
+        ("tinyimagenet", (31, 5, 64), ["26.97M", "51.59M", "231.5M", "412.3M", "601.1M"]),
+    ],
+)
+def test_what_the_authors_ran_on_other_data_is_planned_without_files(
+    name: str, by_variants: tuple[int, ...], points: list[str]
+) -> None:
+    plan = plan_recipe(f"{name}-authors", {"data.folder": "/nowhere"})
+    realized, clients = plan["data"]["realized"], plan["clients"]
+    sizes = _examples(f"{name}_examples")
+    assert (realized["smallest_shard"], realized["largest_shard"]) == (min(sizes), max(sizes))
+    assert plan["data"]["batches"]["steps"] == sum(-(-size // 64) for size in sizes)
+    assert tuple(clients["by_variants"].values()) == by_variants
+    assert "lifted" not in clients, "the least budget is the smallest price"
+    assert plan["selection"]["points"] == points
+    assert "stated" not in plan["compute"]
+    # Where nothing is split off training, no index can slip.
+    assert realized.get("untrained_classes") == (20 if name == "tinyimagenet" else None)
+    assert ("trained_validation_examples" in realized) == (name == "tinyimagenet")
+
+
+def test_a_plan_counts_steps_short_batches_and_who_takes_none() -> None:
+    sizes = _examples("cifar100_examples")
+    batches = plan_recipe("cifar100-authors")["data"]["batches"]
+    assert batches == {"steps": 749, "short": sum(size % 64 > 0 for size in sizes), "clients_without": 0}
+    strict = {"training.last_batch": "short", "training.least_distinct": 3}
+    for settings in ({}, {"training.least_distinct": 3}, strict, {**strict, "training.local_epochs": 2}):
+        recipe = load_recipe("digits", settings)
+        federation = assemble(recipe)
+        steps = [federation.preparation.count_steps(size) for size in federation.partition.shards.sizes.tolist()]
+        planned = plan_recipe(recipe)["data"]["batches"]
+        assert (planned["steps"], planned["clients_without"]) == (sum(steps), steps.count(0))
+        assert (planned["clients_without"] > 0) == bool(settings)
+        assert (planned["short"] > 0) == ("training.last_batch" in settings)
+    unknown = plan_recipe("digits", {"population.num_clients": 3_000})
+    assert unknown["data"]["batches"] is None, "there are more clients than examples"
+
+
+def _examples(column: str) -> list[int]:
     with (Path(__file__).parents[1] / "population" / "authors_seed0.csv").open() as file:
-        sizes = [int(row[column]) for row in csv.DictReader(file)]
+        return [int(row[column]) for row in csv.DictReader(file)]
+
+
+def _extremes(column: str) -> tuple[int, int]:
+    sizes = _examples(column)
     return min(sizes), max(sizes)
 
 

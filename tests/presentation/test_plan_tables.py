@@ -77,8 +77,21 @@ def test_a_plan_says_what_is_lifted_shared_and_unused() -> None:
         "│ training examples of nobody │ 4,501 │",
     ):
         assert row in rows
+    assert "│ local steps if every client trains once │ 749, 98 of them on short batches │" in rows
     assert "4,049, 452" in printed(describe_plans([ours, theirs]))
     assert "also trained on" not in printed(describe_plans([ours]))
+
+
+def test_a_plan_says_which_clients_and_classes_are_not_trained() -> None:
+    tiny = printed(describe_plans([plan_recipe("tinyimagenet-authors")]))
+    rows = {" ".join(line.split()) for line in tiny.splitlines()}
+    assert "│ classes that nobody trains │ 20 │" in rows
+    assert "take no step" not in tiny
+    strict = plan_recipe("digits", {"training.least_distinct": 3})
+    assert strict["data"]["batches"]["clients_without"] == 8
+    rows = {" ".join(line.split()) for line in printed(describe_plans([strict])).splitlines()}
+    assert "│ clients that take no step (training.least_distinct) │ 8 │" in rows
+    assert "on short batches" not in printed(describe_plans([strict]))
 
 
 def test_what_a_device_affords() -> None:

@@ -77,11 +77,12 @@ def test_what_is_the_same_for_all_is_not_dwelt_upon() -> None:
 
 def test_examples_that_two_hold_and_those_of_nobody_are_told() -> None:
     notes = {"trained_validation_examples": 4049, "trained_calibration_examples": 452, "unused_examples": 4501}
+    notes["untrained_classes"] = 20
     text = " ".join(
         "\n".join(lines_of(*describe_run({**SUMMARY, "partition": SUMMARY["partition"] | notes}, np.ones(4)))).split()
     )
     assert "clients also train on 4049 of the server's validation and 452 of its calibration examples" in text
-    assert "4501 training examples are used by nobody" in text
+    assert "4501 training examples are used by nobody; nobody trains 20 of the classes" in text
     listed = {**SUMMARY["partition"], "listed_examples": 12}
     assert "as a file lists them" in "\n".join(lines_of(*describe_run({**SUMMARY, "partition": listed}, np.ones(4))))
 

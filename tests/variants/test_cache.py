@@ -121,6 +121,26 @@ def test_the_authors_cache_ships_with_true_stated_and_run_time_macs() -> None:
     assert cache[35] == cache[36], "one network stands there twice"
 
 
+@pytest.mark.parametrize(("name", "classes", "dearer_stem"), [("cinic10", 10, 0), ("tinyimagenet", 200, 27 * 3072)])
+def test_the_authors_networks_are_recounted_for_the_other_data_sets(name: str, classes: int, dearer_stem: int) -> None:
+    """A price has the head of the data's classes; TinyImageNet's stem is charged at 64x64 although its stride is 2."""
+    stride = 2 if dearer_stem else 1
+    space = SearchSpace(classes=classes, image_size=32 * stride, stem_stride=stride)
+    originals = read_cache("cifar100-56-authors", PAPER, "keep")
+    cache = read_cache(f"{name}-56-authors", ElasticResNet(space), "keep")
+    for one, original in zip(cache, originals, strict=True):
+        assert one.architecture == original.architecture, "in the same order"
+        head_inputs, stem = space.stage_width(one.architecture, 3), space.stem_width(one.architecture)
+        assert one.macs == original.macs + (classes - 100) * head_inputs
+        assert one.parameters == original.parameters + (classes - 100) * (head_inputs + 1)
+        assert one.price == original.price + (classes - 100) * head_inputs + dearer_stem * stem
+        assert one.stated_macs is None, "no compute was published that is counted with them"
+    if name == "cinic10":
+        assert [one.price for one in cache] == [one.stated_macs for one in originals]
+    else:
+        assert [cache[row].price for row in (0, 55)] == [26_968_384, 601_116_288]
+
+
 def test_ties_need_a_rule() -> None:
     with pytest.raises(InvalidInput, match=r"two variants cost 369616896 MACs: keep one .* variants\.ties=keep"):
         read_cache("cifar100-56-authors", PAPER)

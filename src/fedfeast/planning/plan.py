@@ -9,6 +9,7 @@ import numpy as np
 from fedfeast.data import OFFICIAL, load_dataset, split_as_authors
 from fedfeast.data.splits import AUTHORS_CIFAR100_CLASSES
 from fedfeast.federation import OperatingPoint
+from fedfeast.planning.batching import plan_batches
 from fedfeast.planning.coverage import cover
 from fedfeast.planning.device_memory import plan_memory
 from fedfeast.planning.outline import BudgetGroup, Cost, Outline, outline
@@ -52,6 +53,7 @@ def plan_recipe(
             "client_examples": round(float(expected.sum())),
             "expected_shard": _distribution(expected),
             "realized": None if partition is None else partition.report(),
+            "batches": None if partition is None else _plan_steps(built, partition),
         },
         "levels": [_describe_group(group, built, expected) for group in built.groups],
         "traffic": plan_traffic(built),
@@ -126,6 +128,13 @@ def _realize(
     if is_large and recipe.partition.file is None:
         return None
     return build_partition(recipe, population, labels, division=division)
+
+
+def _plan_steps(built: Outline, partition: Partition) -> dict[str, int]:
+    """Return how many local steps all participating clients take in one round each, and who takes none."""
+    training = built.recipe.training
+    batches = plan_batches(training, partition.shards.sizes[np.array(built.participants)])
+    return batches.report(training.local_epochs)
 
 
 def _distribution(values: np.ndarray) -> dict[str, float]:

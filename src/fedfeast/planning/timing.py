@@ -11,6 +11,7 @@ from fedfeast.engines.devices import choose_device
 from fedfeast.machine import device_name
 from fedfeast.networks import Layout
 from fedfeast.networks.normalisation import by_batch
+from fedfeast.planning.batching import plan_batches
 from fedfeast.planning.outline import Outline
 from fedfeast.randomness import named_generator
 from fedfeast.stopwatch import Repeats, time_calls, waiting_for
@@ -29,9 +30,9 @@ class PassTimes:
     intercept: float  # seconds
     slope: float  # seconds per MAC
 
-    def predict(self, macs: float, batch_size: int) -> float:
-        """Return the seconds of a pass of a whole batch."""
-        return self.intercept + self.slope * macs * batch_size / MEASURED_BATCH
+    def predict(self, macs: float, rows: float) -> float:
+        """Return the seconds of a pass of a batch of so many examples."""
+        return self.intercept + self.slope * macs * rows / MEASURED_BATCH
 
 
 def time_passes(built: Outline) -> PassTimes:
@@ -57,12 +58,15 @@ def predict_time(built: Outline, expected_examples: np.ndarray, times: PassTimes
     training, network = built.recipe.training, built.method.network
     per_round = 0.0
     for group in built.groups:
-        passes = group.expected_passes(built.method)
-        step = sum(
-            share * times.predict(network.convolution_macs(one), training.batch_size) for one, share in passes.items()
-        )
-        steps = np.ceil(expected_examples[group.clients] / training.batch_size).sum()
-        per_round += training.local_epochs * step * float(steps) * built.rounds_per_client / training.rounds
+        batches = plan_batches(training, expected_examples[group.clients])
+        steps = float(batches.steps.sum())
+        if not steps:
+            continue
+        # Times are a line in the number of examples, so that the mean batch stands for all of them.
+        rows = float((batches.full * training.batch_size + batches.last_rows).sum()) / steps
+        passes = group.expected_passes(built.method).items()
+        step = sum(share * times.predict(network.convolution_macs(one), rows) for one, share in passes)
+        per_round += training.local_epochs * step * steps * built.rounds_per_client / training.rounds
     return {
         "device": times.device,
         "threads": times.threads,

@@ -51,6 +51,7 @@ def _lines(plan: Plan) -> dict[str, str]:
     if "lifted" in clients:
         lines["budgets lifted to the smallest network"] = str(clients["lifted"])
     lines |= _notes_lines(data["realized"])
+    lines |= _batch_lines(data["batches"])
     if "division" in clients:
         lines["held out, the server's, left out"] = " / ".join(
             str(clients["division"][key]) for key in ("held_out", "server", "excluded")
@@ -127,8 +128,21 @@ def _notes_lines(report: Mapping[str, float] | None) -> dict[str, str]:
         )
     if "unused_examples" in notes:
         lines["training examples of nobody"] = f"{notes['unused_examples']:,}"
+    if "untrained_classes" in notes:
+        lines["classes that nobody trains"] = str(notes["untrained_classes"])
     if notes.get("redraws"):
         lines["partitions drawn before one fitted"] = f"{notes['redraws']:,}"
+    return lines
+
+
+def _batch_lines(batches: Mapping[str, int] | None) -> dict[str, str]:
+    """Return how many steps the clients take, where their shards are known."""
+    if batches is None:
+        return {}
+    short = f", {batches['short']:,} of them on short batches" if batches["short"] else ""
+    lines = {"local steps if every client trains once": f"{batches['steps']:,}{short}"}
+    if batches["clients_without"]:
+        lines["clients that take no step (training.least_distinct)"] = f"{batches['clients_without']:,}"
     return lines
 
 

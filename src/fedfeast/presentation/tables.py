@@ -131,6 +131,8 @@ def _held_by_two_or_nobody(partition: Mapping[str, Any]) -> str:
         )
     if "unused_examples" in partition:
         told += f"; {partition['unused_examples']} training examples are used by nobody"
+    if "untrained_classes" in partition:
+        told += f"; nobody trains {partition['untrained_classes']} of the classes"
     return told
 
 

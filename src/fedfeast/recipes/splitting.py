@@ -130,7 +130,9 @@ def divide_training(
         "trained_calibration_examples": int(np.isin(split.calibration, split.clients).sum()),
     }
     unused = len(labels) - len(np.union1d(split.clients, held))
-    return TrainingDivision(split, design_labels, notes=both | _counted(unused))
+    untrained = len(np.unique(labels)) - len(np.unique(labels[split.clients]))
+    notes = both | _counted(unused) | ({"untrained_classes": untrained} if untrained else {})
+    return TrainingDivision(split, design_labels, notes=notes)
 
 
 def _split_server(
