@@ -437,7 +437,7 @@ KERNEL(convolve)(
     clear_border(shared + stage * STAGE, first_line);
     if (!KEPT) clear_odd_unit(shared + stage * STAGE + FEATURE_CELLS);
   }
-  if (KEPT && turns > 0)
+  if (KEPT && turns > 0)  // else nobody waits for the copies, which would come over the sums
     for (int chunk = 0; chunk < CHUNKS; ++chunk) {
       clear_odd_unit(kept + chunk * WEIGHT_CELLS);
       copy_weights(kept + chunk * WEIGHT_CELLS, weights, incoming, outgoing, chunk * IN_OCTETS);
