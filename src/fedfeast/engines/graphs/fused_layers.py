@@ -128,9 +128,7 @@ class FusedLayers(Layers):
         last normalisation stored: whoever computes a gradient does both.
         """
         gradient = gradient.contiguous(memory_format=torch.channels_last)
-        gradient = rectify_gradient(
-            gradient, self.output, self._passed[-1].last_norm, self._counters, self._num_images
-        )
+        gradient = rectify_gradient(gradient, self.output, self._passed[-1].last_norm, self._counters, self._num_images)
         self._output = None
         while len(self._passed) > 1:
             # Popped where it is used: a name for it here would hold on to its memory while the next one runs.

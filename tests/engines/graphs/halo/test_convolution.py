@@ -275,7 +275,10 @@ def check_counted(case: Case, made: int, rows: int, kind: str) -> tuple[Tensor, 
     """Check that launches for a whole batch of which a few images count do what launches for these do."""
     counters = torch.zeros(COUNTERS, dtype=torch.int32, device=DEVICE)
     num_images = torch.tensor([rows], dtype=torch.int32, device=DEVICE)
-    features, weight = case.features(made if made < 4 else 0), drawn("weight", (case.outgoing, case.incoming, 3, 3), 0.1)
+    features, weight = (
+        case.features(made if made < 4 else 0),
+        drawn("weight", (case.outgoing, case.incoming, 3, 3), 0.1),
+    )
     alone, sums, found = convolve(cut_to(features, rows), weight, counters, EPSILON)
     out, statistics, made_features = convolve(features, weight, counters, EPSILON, num_images)
     assert_close(out[:rows], alone, ROUNDED)
