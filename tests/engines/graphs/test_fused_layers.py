@@ -155,6 +155,14 @@ def test_a_pass_of_which_few_images_count_equals_plain_autograd(
     assert all(torch.equal(gradient, second[1][name]) for name, gradient in first[1].items())
 
 
+def test_a_full_batch_has_the_same_bits_whether_its_images_are_counted_or_not() -> None:
+    one, shape = network(1, 2, 1, (1, 2)), (2, 1, 4, 4)
+    given = drawn_weights(one), drawn("images", shape), drawn("by output", (2, 10))
+    plain, counted = (fused_pass(one, *given, torch.float32, rows=rows) for rows in (None, 2))
+    assert torch.equal(plain[0], counted[0])
+    assert all(torch.equal(gradient, counted[1][name]) for name, gradient in plain[1].items())
+
+
 def check_low_precision(activations: torch.dtype, in_cuda: bool, rows: int | None = None) -> None:
     one, shape = network(3, 8, 1, (1, 2)), (4, 3, 8, 8)
     weights, images, by_output = drawn_weights(one), drawn("images", shape), drawn("by output", (4, 10))

@@ -27,7 +27,7 @@ class ShortBatches:
     def measure(self, role: str, exchange: Exchange, rows: int, carried: Tensor | None) -> Tensor | None:
         """Queue the loss of the first outputs: their gradients, zeros behind them; return what it leaves.
 
-        A few dozen launches, and one size among many: not worth a graph.
+        Some 30 launches, and one size among many: not worth a graph.
         """
         gradients, left = self._measure(role, [one[:rows] for one in exchange.outputs], rows, carried)
         for room, gradient in zip(exchange.gradients, gradients, strict=True):
