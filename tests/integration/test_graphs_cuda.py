@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from fedfeast.data import (
     Batch,
 )
 from fedfeast.engines import EagerEngine, GraphEngine, Precision
+from fedfeast.engines.graphs.halo.nvrtc import has_compiler
 from fedfeast.engines.graphs.memory import Arrangement
 from fedfeast.engines.graphs.streams import new_pool, new_stream
 from fedfeast.federation import Assignment, RoundOrder, RoundResult, mixed_cross_entropy
@@ -139,17 +141,26 @@ def plain_pass(architecture: Architecture, batch: Batch) -> tuple[float, dict[st
     return float(loss.detach()), dict(zip(leaves, gradients, strict=True))
 
 
-def fused_pass(architecture: Architecture, batch: Batch) -> tuple[float, dict[str, Tensor]]:
+def fused_pass(
+    architecture: Architecture, batch: Batch, rows: int | None = None, rounded: bool = False
+) -> tuple[float, dict[str, Tensor]]:
+    """Return the loss and its gradients; with rows, of the first examples in a pass made for the whole batch."""
     from fedfeast.engines.graphs.fused_layers import FusedLayers, is_fused
     from fedfeast.engines.graphs.gradient_plan import plan_gradients
 
     network = paper_method().network
-    plan = plan_gradients(network, architecture, tuple(batch.inputs.shape))
+    plan = plan_gradients(network, architecture, tuple(batch.inputs.shape), in_cuda=rounded)
     buffer = torch.full((plan.size,), torch.nan, device="cuda")
-    layers = FusedLayers(plan, buffer, torch.zeros(65536, dtype=torch.int32, device="cuda"))
-    held = {name: one.requires_grad_(not is_fused(name)) for name, one in paper_weights(architecture).items()}
-    (logits,) = network.forward(held, batch.inputs, architecture, layers)
-    loss = mixed_cross_entropy(logits, batch)
+    counters = torch.zeros(65536, dtype=torch.int32, device="cuda")
+    num_images = None if rows is None else torch.tensor([rows], dtype=torch.int32, device="cuda")
+    layers = FusedLayers(plan, buffer, counters, num_images)
+    low = torch.bfloat16 if rounded else torch.float32
+    held = {
+        name: one.to(low) if len(one.shape) == 4 else one.requires_grad_(not is_fused(name))
+        for name, one in paper_weights(architecture).items()
+    }
+    (logits,) = network.forward(held, batch.inputs.to(low), architecture, layers)
+    loss = mixed_cross_entropy(logits[:rows].float(), batch if rows is None else batch.leading(rows))
     leaves = {name: one for name, one in held.items() if not is_fused(name)}
     *by_leaves, by_trunk = torch.autograd.grad(loss, [*leaves.values(), layers.output])
     layers.backward(by_trunk)
@@ -176,6 +187,64 @@ def test_a_pass_of_the_papers_network_equals_plain_autograd(position: int) -> No
     print(f"loss differs by {loss_error:.2e}, gradient by {gradient_error:.2e}")
     assert loss_error < LOSS_TOLERANCE
     assert gradient_error < GRADIENT_TOLERANCE
+
+
+@pytest.mark.usefixtures("_products_of_whole_floats")
+@pytest.mark.parametrize("rows", [5, 37])
+@pytest.mark.parametrize("position", [0, -1], ids=["smallest", "largest"])
+def test_a_pass_of_which_few_images_count_equals_plain_autograd(position: int, rows: int) -> None:
+    architecture, batch = list(paper_method().cache)[position].architecture, random_batch()
+    expected_loss, expected = plain_pass(architecture, batch.leading(rows))
+    batch.inputs[rows:] = torch.nan
+    loss, gradients = fused_pass(architecture, batch, rows)
+    got, wanted = (torch.cat([each[name].flatten() for name in expected]).double() for each in (gradients, expected))
+    gradient_error = float((got - wanted).norm() / wanted.norm())
+    print(f"loss differs by {abs(loss - expected_loss) / expected_loss:.2e}, gradient by {gradient_error:.2e}")
+    assert loss == pytest.approx(expected_loss, rel=LOSS_TOLERANCE)
+    # The fewer images there are, the more their statistics amplify what rounding leaves.
+    assert gradient_error < 3 * GRADIENT_TOLERANCE
+
+
+@pytest.mark.skipif(not has_compiler(), reason="NVRTC is not installed")
+@pytest.mark.parametrize("rows", [5, 37, 64])
+@pytest.mark.parametrize("position", [0, -1], ids=["smallest", "largest"])
+def test_kernels_in_cuda_serve_fewer_images_than_a_batch(position: int, rows: int) -> None:
+    architecture, batch = list(paper_method().cache)[position].architecture, random_batch()
+    alone_loss, alone = fused_pass(architecture, contiguous(batch.leading(rows)), rounded=True)
+    batch.inputs[rows:] = torch.nan
+    (loss, gradients), (again, others) = (fused_pass(architecture, batch, rows, rounded=True) for _ in range(2))
+    assert loss == again
+    assert all(torch.equal(gradient, others[name]) for name, gradient in gradients.items())
+    got, wanted = (torch.cat([each[name].flatten() for name in alone]).double() for each in (gradients, alone))
+    error = float((got - wanted).norm() / wanted.norm())
+    print(f"loss differs by {abs(loss - alone_loss) / alone_loss:.2e}, gradient by {error:.2e}")
+    if rows == len(batch.inputs):  # the same launches, whether the number comes along or is looked up
+        assert loss == alone_loss
+        assert error == 0
+    assert loss == pytest.approx(alone_loss, rel=0.03)
+    assert error < 0.3
+
+
+def contiguous(batch: Batch) -> Batch:
+    return replace(batch, inputs=batch.inputs.contiguous(memory_format=torch.channels_last))
+
+
+def test_short_batches_are_served_by_what_is_captured_for_full_ones() -> None:
+    graphs, taken = [], []
+    for last_batch in ("topped-up", "short"):
+        one = federation(method__rule="min-max", training__last_batch=last_batch)  # no networks drawn at random
+        engine = graph_engine(one)
+        assert engine.context.counts_images == (last_batch == "short")
+        torch.cuda.empty_cache()
+        before = torch.cuda.memory_reserved()
+        one_round(one, engine)
+        torch.cuda.synchronize()
+        graphs.append(engine.context.num_graphs)
+        taken.append(torch.cuda.memory_reserved() - before)
+        engine._free_slots()
+    print(f"graphs {graphs}, bytes {taken}")
+    assert graphs[1] <= graphs[0]
+    assert taken[1] < 1.2 * taken[0]
 
 
 def one_round(built: Federation, engine: GraphEngine, count: int = 5) -> RoundResult:

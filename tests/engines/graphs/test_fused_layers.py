@@ -13,8 +13,9 @@ from torch import Tensor
 from fedfeast.engines.graphs import fused_layers
 from fedfeast.engines.graphs.fused_layers import FusedLayers, is_fused
 from fedfeast.engines.graphs.gradient_plan import GradientPlan, plan_gradients
+from fedfeast.engines.graphs.halo import convolution
 from fedfeast.engines.graphs.halo.compiling import LOADERS
-from fedfeast.engines.graphs.kernels import products, weight_gradients
+from fedfeast.engines.graphs.kernels import features, normalisations, products, weight_gradients
 from fedfeast.engines.graphs.kernels.features import Norm
 from fedfeast.networks import ElasticResNet
 from fedfeast.networks.normalisation import by_batch
@@ -49,10 +50,11 @@ def drawn(name: str, shape: tuple[int, ...]) -> Tensor:
     return values.contiguous(memory_format=torch.channels_last) if len(shape) == 4 else values
 
 
-def make_layers(plan: GradientPlan) -> tuple[FusedLayers, Tensor, Tensor]:
+def make_layers(plan: GradientPlan, rows: int | None = None) -> tuple[FusedLayers, Tensor, Tensor]:
     buffer = torch.full((plan.size,), torch.nan, device=DEVICE)
     counters = torch.zeros(65536, dtype=torch.int32, device=DEVICE)
-    return FusedLayers(plan, buffer, counters), buffer, counters
+    num_images = None if rows is None else torch.tensor([rows], dtype=torch.int32, device=DEVICE)
+    return FusedLayers(plan, buffer, counters, num_images), buffer, counters
 
 
 def plain_pass(
@@ -71,9 +73,11 @@ def fused_pass(
     by_output: Tensor,
     activations: torch.dtype,
     in_cuda: bool = False,
+    rows: int | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the outputs and gradients of a pass; of its first images, where only these count."""
     plan = plan_gradients(one, one.space.largest, tuple(images.shape), in_cuda)
-    layers, buffer, counters = make_layers(plan)
+    layers, buffer, counters = make_layers(plan, rows)
     held = {
         name: values.to(activations) if values.dim() == 4 else values.clone().requires_grad_(not is_fused(name))
         for name, values in weights.items()
@@ -105,8 +109,15 @@ def fused_pass(
 )
 def test_a_pass_equals_plain_autograd(one: ElasticResNet, shape: tuple[int, ...]) -> None:
     weights, images, by_output = drawn_weights(one), drawn("images", shape), drawn("by output", (shape[0], 10))
-    expected, expected_gradients = plain_pass(one, weights, images, by_output)
-    output, gradients = fused_pass(one, weights, images, by_output, torch.float32)
+    passed = fused_pass(one, weights, images, by_output, torch.float32)
+    check_whole_precision(passed, plain_pass(one, weights, images, by_output))
+
+
+Passed = tuple[Tensor, dict[str, Tensor]]
+
+
+def check_whole_precision(passed: Passed, plain: Passed) -> None:
+    (output, gradients), (expected, expected_gradients) = passed, plain
     torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-4)
     assert gradients.keys() == expected_gradients.keys()
     for name, gradient in gradients.items():
@@ -114,11 +125,52 @@ def test_a_pass_equals_plain_autograd(one: ElasticResNet, shape: tuple[int, ...]
         assert float((gradient - expected_gradients[name]).abs().max()) <= 1e-4 * unit, name
 
 
-def check_low_precision(activations: torch.dtype, in_cuda: bool) -> None:
+@pytest.fixture
+def _rooms_full_of_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New features are no numbers, as those that something else left behind may be."""
+    empty = features.empty_features
+    for module in (features, normalisations, products, convolution):
+        monkeypatch.setattr(module, "empty_features", lambda *of: empty(*of).fill_(torch.nan))
+
+
+@pytest.mark.usefixtures("_rooms_full_of_traces")
+@pytest.mark.parametrize(
+    ("one", "shape", "rows"),
+    [
+        (network(3, 8, 1, (1, 2)), (16, 3, 8, 8), 5),
+        (network(1, 8, 2, (1, 2)), (3, 1, 7, 9), 1),
+        (network(1, 2, 1, (2, 2)), (3, 1, 5, 7), 2),
+    ],
+    ids=["colour, gradients in parts", "grey, odd, strided stem", "narrow, strided twice"],
+)
+def test_a_pass_of_which_few_images_count_equals_plain_autograd(
+    one: ElasticResNet, shape: tuple[int, ...], rows: int
+) -> None:
+    weights, images, by_output = drawn_weights(one), drawn("images", shape), drawn("by output", (shape[0], 10))
+    plain = plain_pass(one, weights, images[:rows], by_output[:rows])
+    images[rows:], by_output[rows:] = torch.nan, 0.0
+    first, second = (fused_pass(one, weights, images, by_output, torch.float32, rows=rows) for _ in range(2))
+    check_whole_precision((first[0][:rows], first[1]), plain)
+    assert torch.equal(first[0], second[0])
+    assert all(torch.equal(gradient, second[1][name]) for name, gradient in first[1].items())
+
+
+def test_a_full_batch_has_the_same_bits_whether_its_images_are_counted_or_not() -> None:
+    one, shape = network(1, 2, 1, (1, 2)), (2, 1, 4, 4)
+    given = drawn_weights(one), drawn("images", shape), drawn("by output", (2, 10))
+    plain, counted = (fused_pass(one, *given, torch.float32, rows=rows) for rows in (None, 2))
+    assert torch.equal(plain[0], counted[0])
+    assert all(torch.equal(gradient, counted[1][name]) for name, gradient in plain[1].items())
+
+
+def check_low_precision(activations: torch.dtype, in_cuda: bool, rows: int | None = None) -> None:
     one, shape = network(3, 8, 1, (1, 2)), (4, 3, 8, 8)
     weights, images, by_output = drawn_weights(one), drawn("images", shape), drawn("by output", (4, 10))
-    expected, expected_gradients = plain_pass(one, weights, images, by_output)
-    output, gradients = fused_pass(one, weights, images, by_output, activations, in_cuda)
+    expected, expected_gradients = plain_pass(one, weights, images[:rows], by_output[:rows])
+    if rows is not None:
+        images[rows:], by_output[rows:] = torch.nan, 0.0
+    output, gradients = fused_pass(one, weights, images, by_output, activations, in_cuda, rows)
+    output = output[:rows]
     assert output.dtype == torch.float32
     assert float((output - expected).norm() / expected.norm()) < 0.02
     got, wanted = (
@@ -152,12 +204,13 @@ def in_whole_floats(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def test_a_pass_through_kernels_in_cuda_is_near(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("rows", [None, 3], ids=["all images", "few count"])
+def test_a_pass_through_kernels_in_cuda_is_near(rows: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(LOADERS, "cpu", load_emulated)
     if DEVICE.type == "cpu":
         for kernel in (products.convolve, products.input_gradient, weight_gradients.weight_gradient):
             monkeypatch.setattr(fused_layers, kernel.__name__, in_whole_floats(kernel))
-    check_low_precision(torch.bfloat16, in_cuda=True)
+    check_low_precision(torch.bfloat16, True, rows)
 
 
 def test_only_the_head_is_left_to_autograd() -> None:

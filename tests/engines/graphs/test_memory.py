@@ -195,8 +195,11 @@ def test_the_estimate_counts_everything_once() -> None:
     assert estimate.pools[0] == estimate.pools[2] > estimate.pools[1]
 
 
-def test_momentum_takes_a_vector_and_short_batches_passes_beside_the_graphs() -> None:
-    plain = context()
+@pytest.mark.parametrize(("fused", "factor"), [(True, 1.0), (False, 2.0)], ids=["fused layers", "plain layers"])
+def test_momentum_takes_a_vector_and_short_batches_as_much_as_graphs_in_plain_layers_alone(
+    fused: bool, factor: float
+) -> None:
+    plain = replace(context(), fused=fused)
     more = replace(plain, sgd=LocalSgd(momentum=0.9), short_batches=True)
     before, after = (
         estimate_footprint(one, drawn_steps(), torch.zeros(2, 1, 8, 8), 1000, 5000) for one in (plain, more)
@@ -207,5 +210,5 @@ def test_momentum_takes_a_vector_and_short_batches_passes_beside_the_graphs() ->
         slot.weights.nbytes
     )
     assert [one / two for one, two in zip(after.pools, before.pools, strict=True)] == pytest.approx(
-        [2.42] * 3, rel=1e-4
+        [factor] * 3, rel=1e-4
     )

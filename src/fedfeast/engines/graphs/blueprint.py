@@ -1,7 +1,7 @@
 """What every lane needs to know of an architecture: where its weights come from and its gradients go."""
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfeast.engines.graphs.gradient_plan import GradientPlan, plan_whole_gradients
+from fedfeast.engines.graphs.gradient_plan import GradientPlan
 from fedfeast.networks import Layout, Network
 from fedfeast.networks.layout import Shapes, stored_axes
 from fedfeast.routing import SliceMap
@@ -71,12 +71,6 @@ def make_blueprint(
     first = index.view(-1, chunk)[:, 0]
     index = torch.where(first >= 0, first // chunk, -1).contiguous()
     return Blueprint(architecture, layout, num_rounded, index, plan, _table(layout, plan).to(device))
-
-
-def with_whole_gradients(blueprint: Blueprint, network: Network) -> Blueprint:
-    """Return the blueprint of the same architecture for passes that leave one whole gradient of every tensor."""
-    plan = plan_whole_gradients(network, blueprint.architecture)
-    return replace(blueprint, plan=plan, table=_table(blueprint.layout, plan).to(blueprint.table.device))
 
 
 def active_positions(network: Network, architectures: Iterable[Hashable], chunk: int, device: torch.device) -> Tensor:

@@ -18,7 +18,6 @@ from fedfeast.engines.graphs.blueprint import (
     make_blueprint,
     passive_positions,
     tensor_ranges,
-    with_whole_gradients,
 )
 from fedfeast.engines.graphs.gradient_plan import GradientPlan, plan_gradients, plan_whole_gradients
 from fedfeast.engines.graphs.halo.nvrtc import has_compiler
@@ -72,6 +71,11 @@ class GraphContext:
         return self.fused and isinstance(self.method.network, ElasticResNet)
 
     @property
+    def counts_images(self) -> bool:
+        """Whether captured passes look up how many examples of a batch count, so that they serve short ones too."""
+        return self.fused_layers and self.short_batches
+
+    @property
     def is_own(self) -> bool:
         """Whether passes run through a user's own modules."""
         return isinstance(self.method.network, BuiltNetwork)
@@ -119,16 +123,6 @@ class GraphContext:
             current_stream(self.device).finish()  # other streams will read it without asking
         return self._blueprints[architecture]
 
-    def whole_blueprint(self, architecture: Hashable) -> Blueprint:
-        """Return the blueprint of an architecture for passes without fused layers."""
-        blueprint = self.blueprint(architecture)
-        if not self.fused_layers:
-            return blueprint
-        if blueprint not in self._whole_blueprints:
-            self._whole_blueprints[blueprint] = with_whole_gradients(blueprint, self.method.network)
-            current_stream(self.device).finish()
-        return self._whole_blueprints[blueprint]
-
     def reached(self, passes: Iterable[Pass]) -> frozenset[str]:
         """Return the names of the tensors that passes go through."""
         return frozenset[str]().union(*(self.blueprint(one.architecture).layout.shapes for one in passes))
@@ -161,9 +155,6 @@ class GraphContext:
         for key in [key for key in self._positions if not known.issuperset(key[0])]:
             for index in self._positions.pop(key):
                 self._tensor_ranges.pop(index, None)
-        kept_blueprints = set(self._blueprints.values())
-        for blueprint in self._whole_blueprints.keys() - kept_blueprints:
-            del self._whole_blueprints[blueprint]
 
     def plan(self, architecture: Hashable) -> GradientPlan:
         """Return where the partial gradients of an architecture lie."""
@@ -189,10 +180,6 @@ class GraphContext:
 
     @cached_property
     def _blueprints(self) -> dict[Hashable, Blueprint]:
-        return {}
-
-    @cached_property
-    def _whole_blueprints(self) -> dict[Blueprint, Blueprint]:
         return {}
 
     @cached_property

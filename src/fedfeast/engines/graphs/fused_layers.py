@@ -65,13 +65,16 @@ class _Block:
 class FusedLayers(Layers):
     """Stem and blocks in fused kernels, without autograd: it begins at ``output``, and ``backward`` does the rest.
 
-    The gradients by weights go straight to their places.
+    The gradients by weights go straight to their places. Where the number of images is given, in the device's memory,
+    only so many of a batch count: kernels look it up when they run, so that captured passes serve every number.
     """
 
     training = True
 
-    def __init__(self, plan: GradientPlan, gradients: Tensor, counters: Tensor) -> None:
-        self._plan, self._gradients, self._counters = plan, gradients, counters
+    def __init__(
+        self, plan: GradientPlan, gradients: Tensor, counters: Tensor, num_images: Tensor | None = None
+    ) -> None:
+        self._plan, self._gradients, self._counters, self._num_images = plan, gradients, counters, num_images
         self._passed: list[_Stem | _Block] = []  # in the order of the forward pass
         self._unmade: Features | None = None  # the last output, where its room is not filled yet
         self._output: Tensor | None = None
@@ -102,7 +105,7 @@ class FusedLayers(Layers):
         norm2, hidden = self._convolve(weights, f"{name}.conv2", f"{name}.norm2", Features.normalised(norm1), 1)
         shortcut = None
         if f"{name}.shortcut" in weights:
-            pooled = pool(features, stride) if stride > 1 else features
+            pooled = pool(features, stride, self._num_images) if stride > 1 else features
             projected, _ = self._convolve(weights, f"{name}.shortcut", f"{name}.shortcut_norm", Features(pooled), 1)
             shortcut = (pooled, projected)
             out = Features.of_first_block(norm2, projected)
@@ -113,7 +116,9 @@ class FusedLayers(Layers):
 
     def end(self, features: Tensor) -> Tensor:
         """Return the last block's output."""
-        self._output = _filled(self._take(features)).requires_grad_()
+        if self._num_images is not None:
+            features.zero_()  # what lies behind the last image must not be infinite: autograd multiplies it by zero
+        self._output = self._filled(self._take(features)).requires_grad_()
         return self._output
 
     def backward(self, gradient: Tensor) -> None:
@@ -123,7 +128,7 @@ class FusedLayers(Layers):
         last normalisation stored: whoever computes a gradient does both.
         """
         gradient = gradient.contiguous(memory_format=torch.channels_last)
-        gradient = rectify_gradient(gradient, self.output, self._passed[-1].last_norm, self._counters)
+        gradient = rectify_gradient(gradient, self.output, self._passed[-1].last_norm, self._counters, self._num_images)
         self._output = None
         while len(self._passed) > 1:
             # Popped where it is used: a name for it here would hold on to its memory while the next one runs.
@@ -146,7 +151,7 @@ class FusedLayers(Layers):
 
     def _stem_gradient(self, saved: _Stem | _Block, gradient: Tensor) -> None:
         assert isinstance(saved, _Stem)
-        by_conv = norm_gradient(gradient, saved.norm, rectified=False)
+        by_conv = norm_gradient(gradient, saved.norm, rectified=False, num_images=self._num_images)
         self._store_weight_gradient("stem.conv", saved.images, by_conv, saved.stride)
 
     def _block_gradient(self, saved: _Stem | _Block, gradient: Tensor) -> Tensor:
@@ -171,10 +176,12 @@ class FusedLayers(Layers):
         """Return the gradient by a block's input through its projected shortcut."""
         assert saved.shortcut is not None
         pooled, norm = saved.shortcut
-        sum_gradients(gradient, norm, self._counters)
+        sum_gradients(gradient, norm, self._counters, self._num_images)
         by_conv = Features.norm_gradient(gradient, norm, rectified=False)
         by_pooled = self._convolution_gradient(saved, f"{saved.name}.shortcut", pooled, by_conv, Then())
-        return by_pooled if saved.stride == 1 else pool_gradient(by_pooled, saved.features, saved.stride)
+        if saved.stride == 1:
+            return by_pooled
+        return pool_gradient(by_pooled, saved.features, saved.stride, self._num_images)
 
     # All products of a pass go through the functions below. The plan of a weight's gradient says whose kernels serve
     # it: those in CUDA C++ make features on the way in, those in Triton find them made.
@@ -183,11 +190,15 @@ class FusedLayers(Layers):
         """Convolve; return the normalisation that follows, ready to be applied, and the features."""
         if stride == 1 and isinstance(self._plan.places[conv].cut, WeightTiles):
             if not convolution.makes(features, weights[conv], backward=False):
-                features = Features(_filled(features))
-            out, statistics, made = convolution.convolve(features, weights[conv], self._counters, EPSILON)
+                features = Features(self._filled(features))
+            out, statistics, made = convolution.convolve(
+                features, weights[conv], self._counters, EPSILON, self._num_images
+            )
         else:
-            made = _filled(features)
-            out, statistics = convolve(made, weights[conv], stride, self._counters, EPSILON)
+            made = self._filled(features)
+            out, statistics = convolve(
+                made, weights[conv], stride, self._counters, EPSILON, num_images=self._num_images
+            )
         scale, shift = f"{norm}.scale", f"{norm}.shift"
         parameters = weights[scale], weights[shift], self._gradient(scale), self._gradient(shift)
         return Norm(out, statistics, *parameters), made
@@ -199,15 +210,16 @@ class FusedLayers(Layers):
         weight, kernel = saved.weights[conv], saved.weights[conv].shape[2]
         if isinstance(self._plan.places[conv].cut, WeightTiles):
             if stride > 1:
-                gradient = Features(spread_gradient(_filled(gradient), features.shape[2], features.shape[3], stride))
+                size = features.shape[2], features.shape[3]
+                gradient = Features(spread_gradient(self._filled(gradient), *size, stride))
             elif not convolution.makes(gradient, weight, backward=True):
-                gradient = Features(_filled(gradient))
-            by_features, made = convolution.input_gradient(gradient, weight, self._counters, then)
+                gradient = Features(self._filled(gradient))
+            by_features, made = convolution.input_gradient(gradient, weight, self._counters, then, self._num_images)
         else:
-            made = _filled(gradient)
+            made = self._filled(gradient)
             by_features = input_gradient(
                 made, weight, features, stride, self._counters, added=then.added, masked_by=then.masked_by,
-                norm=then.norm, rectified_by_norm=then.rectified_by_norm,
+                norm=then.norm, rectified_by_norm=then.rectified_by_norm, num_images=self._num_images,
             )  # fmt: skip
         self._store_weight_gradient(conv, features, made, stride, kernel)
         return by_features
@@ -220,7 +232,7 @@ class FusedLayers(Layers):
         assert place.cut is not None, name
         out = place.of(self._gradients)
         if not isinstance(place.cut, WeightTiles):
-            weight_gradient(features, gradient, stride, kernel, out, place.cut)
+            weight_gradient(features, gradient, stride, kernel, out, place.cut, self._num_images)
             return
         layer = Layer(features, gradient, out)
         joins = self._waiting_tiles == place.cut and self._waiting[0].size == layer.size
@@ -233,20 +245,19 @@ class FusedLayers(Layers):
         """Store the gradients that were put off."""
         if self._waiting:
             assert self._waiting_tiles is not None
-            weight_gradients(self._waiting, self._waiting_tiles)
+            weight_gradients(self._waiting, self._waiting_tiles, self._num_images)
         self._waiting, self._waiting_tiles = [], None
 
     def _gradient(self, name: str) -> Tensor:
         """Return the place of a tensor's partial gradients (parts, ...), flat."""
         return self._plan.places[name].of(self._gradients)
 
-
-def _filled(features: Features) -> Tensor:
-    """Return features as a tensor, made by a kernel of their own where they are not there yet."""
-    if features.made == 0:
-        return features.first
-    assert features.norm is not None
-    if features.made in (4, 5):
-        return norm_gradient(features.first, features.norm, rectified=features.made == 5)
-    added = features.second if features.made == 2 else None
-    return normalise(features.norm, added, features.added_norm, features.room)
+    def _filled(self, features: Features) -> Tensor:
+        """Return features as a tensor, made by a kernel of their own where they are not there yet."""
+        if features.made == 0:
+            return features.first
+        assert features.norm is not None
+        if features.made in (4, 5):
+            return norm_gradient(features.first, features.norm, features.made == 5, self._num_images)
+        added = features.second if features.made == 2 else None
+        return normalise(features.norm, added, features.added_norm, features.room, self._num_images)

@@ -27,9 +27,8 @@ OUTSIDE_TORCH = int(0.7 * GIB)
 # GiB for the whole process, as the card counts it, with 10 clients of cifar100-paper and three lanes each after 20
 # rounds, with the kernels in CUDA C++ (H200, 2026-11-16).
 POOL_FACTOR = 1.6
-# What passes over short batches take beside a lane's graphs: plain layers keep more than fused ones, by what autograd
-# saves of the largest variant of cifar100-paper (635 MiB against 446).
-SHORT_FACTOR = {True: 1.42, False: 1.0}  # whether layers are fused -> share of the graphs' own
+# Where short batches go through passes of their own, these take as much again as a lane's graphs, from no pool.
+SHORT_FACTOR = 2.0
 
 
 @dataclass(frozen=True)
@@ -152,7 +151,7 @@ def pool_shares(context: GraphContext, steps: Sequence[Sequence[Pass]]) -> list[
 
 def _with_short(context: GraphContext) -> float:
     """Return what a lane's passes take against its graphs alone."""
-    return 1 + SHORT_FACTOR[context.fused_layers] if context.short_batches else 1.0
+    return SHORT_FACTOR if context.short_batches and not context.counts_images else 1.0
 
 
 def memory_limit(device: torch.device) -> int:

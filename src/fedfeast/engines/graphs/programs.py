@@ -74,7 +74,12 @@ class NetworkProgram:
     """One architecture's forward and backward pass over a lane's memory."""
 
     def __init__(
-        self, context: GraphContext, blueprint: Blueprint, batch: Batch, memory: Memory, may_fuse: bool = True
+        self,
+        context: GraphContext,
+        blueprint: Blueprint,
+        batch: Batch,
+        memory: Memory,
+        num_images: Tensor | None = None,  # how many of the batch count, where fused layers look it up
     ) -> None:
         self._network, self._blueprint, self._inputs = context.method.network, blueprint, batch.inputs
         self._precision, self._is_own, device = context.precision, context.is_own, memory.full.device
@@ -88,10 +93,12 @@ class NetworkProgram:
         self._layers: Layers = by_batch if batch.draw is None else ByBatch(batch.draw)
         leaves = list(shapes)
         self._fused: FusedLayers | None = None
-        if context.fused_layers and may_fuse:
+        if context.fused_layers:
             from fedfeast.engines.graphs import fused_layers
 
-            self._layers = self._fused = fused_layers.FusedLayers(blueprint.plan, memory.gradients, memory.counters)
+            self._layers = self._fused = fused_layers.FusedLayers(
+                blueprint.plan, memory.gradients, memory.counters, num_images
+            )
             leaves = [name for name in shapes if not fused_layers.is_fused(name)]
         for name in leaves:
             self._weights[name] = self._weights[name].detach().requires_grad_()
@@ -172,6 +179,14 @@ class LossProgram:
             assert self.carried_out is not None
             assert left is not None
             self.carried_out.copy_(left)
+
+    def run_after(self, carried: Tensor | None) -> Tensor | None:
+        """Do it as it was captured, given what the pass before has left; return what this one leaves."""
+        if carried is not None:
+            assert self.carried_in is not None
+            self.carried_in.copy_(carried)
+        self.replay()
+        return self.carried_out
 
     def _measure(self) -> tuple[Tensor, Tensor | None]:
         outputs = tuple(output.detach().requires_grad_() for output in self._exchange.outputs)

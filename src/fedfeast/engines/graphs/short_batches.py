@@ -1,6 +1,6 @@
-"""Passes over a batch that is not full: plain layers, launched anew each time, since a graph has one batch size."""
+"""Batches that are not full: their losses, and where captured passes cannot serve them, passes launched anew."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from fedfeast.federation import Constants, Pass
 
 
 class ShortBatches:
-    """Runs a lane's passes over the first examples of the mini-batch at hand, from the lane's own memory."""
+    """What a lane does for the first examples of the mini-batch at hand, from the lane's own memory."""
 
     def __init__(
         self, context: GraphContext, batch: Batch, constants: Constants, memory: Memory, stream: Stream, weights: Tensor
@@ -24,34 +24,53 @@ class ShortBatches:
         self._programs: dict[Blueprint, NetworkProgram] = {}
         self.totals: dict[str, Tensor] = {}  # of losses, by role
 
-    def run(self, one_pass: Pass, rows: int, carried: Tensor | None, mark: Mark) -> tuple[Tensor | None, Mark]:
-        """Queue a pass; return what it will leave to the next one, to be held until the step is done, and when.
+    def measure(self, role: str, exchange: Exchange, rows: int, carried: Tensor | None) -> Tensor | None:
+        """Queue the loss of the first outputs: their gradients, zeros behind them; return what it leaves.
 
-        As of captured passes, only the loss waits for the pass before.
+        Some 30 launches, and one size among many: not worth a graph.
         """
-        context, batch = self._context, self._batch.leading(rows)
+        gradients, left = self._measure(role, [one[:rows] for one in exchange.outputs], rows, carried)
+        for room, gradient in zip(exchange.gradients, gradients, strict=True):
+            room[:rows].copy_(gradient)
+            room[rows:].zero_()
+        # The lane's next pass may come before whoever reads it, and writes its own outputs over these.
+        return left if left is None or left is carried else left.clone()
+
+    def run(self, one_pass: Pass, rows: int, carried: Tensor | None, mark: Mark) -> tuple[Tensor | None, Mark]:
+        """Queue a pass of plain layers; return what it will leave to the next one, to be held until the step is done.
+
+        And when that is there. As of captured passes, only the loss waits for the pass before.
+        """
         program, load = self._ready(one_pass.architecture)
         with self._stream.entered():
             load()
-            outputs = tuple(one.detach().requires_grad_() for one in program.forward_rows(rows))
+            outputs = program.forward_rows(rows)
             self._stream.wait_for(mark)
-            loss, left = context.method.loss(one_pass.role, outputs, batch, carried, self._constants)
-            gradients = torch.autograd.grad(loss, outputs)
-            if one_pass.role not in self.totals:
-                self.totals[one_pass.role] = torch.zeros((), dtype=torch.float64, device=context.device)
-            self.totals[one_pass.role].add_(loss.detach())
+            gradients, left = self._measure(one_pass.role, outputs, rows, carried)
             left_at = self._stream.mark()
             program.backward(Exchange((), gradients))
         return left, left_at
 
+    def _measure(
+        self, role: str, outputs: Sequence[Tensor], rows: int, carried: Tensor | None
+    ) -> tuple[tuple[Tensor, ...], Tensor | None]:
+        """Return the gradients by outputs, and what the loss leaves; add the loss to its role's total."""
+        leaves = tuple(one.detach().requires_grad_() for one in outputs)
+        batch = self._batch.leading(rows)
+        loss, left = self._context.method.loss(role, leaves, batch, carried, self._constants)
+        if role not in self.totals:
+            self.totals[role] = torch.zeros((), dtype=torch.float64, device=self._context.device)
+        self.totals[role].add_(loss.detach())
+        return torch.autograd.grad(loss, leaves), left
+
     def _ready(self, architecture: Hashable) -> tuple[NetworkProgram, Callable[[], None]]:
         """Return an architecture's program, and what loads its weights."""
         context, memory = self._context, self._memory
-        blueprint = context.whole_blueprint(architecture)
+        blueprint = context.blueprint(architecture)
         program = self._programs.get(blueprint)
         if program is None:
             with self._stream.entered():
-                program = NetworkProgram(context, blueprint, self._batch, memory, may_fuse=False)
+                program = NetworkProgram(context, blueprint, self._batch, memory)
             if context.is_own:
                 self._stream.finish()  # other lanes will read the same tensors that do not learn, without asking
             if architecture in context.architectures:

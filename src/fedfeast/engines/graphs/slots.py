@@ -63,9 +63,16 @@ class Lane:
     """Runs one pass at a time from memory that stays in place."""
 
     def __init__(
-        self, context: GraphContext, weights: Tensor, batch: Batch, constants: Constants, priority: int
+        self,
+        context: GraphContext,
+        weights: Tensor,
+        batch: Batch,
+        constants: Constants,
+        priority: int,
+        num_images: Tensor | None = None,  # how many of the batch count, where passes look it up
     ) -> None:
         self._context, self._weights, self._batch, self._constants = context, weights, batch, constants
+        self._num_images = num_images
         device = context.device
         self.memory = Memory.of(context)
         self.stream = new_stream(device, priority)
@@ -97,7 +104,7 @@ class Lane:
     def _make_ready(self, blueprint: Blueprint) -> ReadyNetwork:
         started, context, architecture = time.perf_counter(), self._context, blueprint.architecture
         with self.stream.entered():
-            program = NetworkProgram(context, blueprint, self._batch, self.memory)
+            program = NetworkProgram(context, blueprint, self._batch, self.memory, self._num_images)
         if context.is_own:
             self.stream.finish()  # other lanes will read the same tensors that do not learn, without asking
         load = self._load(blueprint)
@@ -156,18 +163,22 @@ class Lane:
 
         Only the loss waits for the pass before, so forward passes of one step run side by side.
         """
-        if rows is not None:
+        architecture, role = one_pass.architecture, one_pass.role
+        if rows is not None and not self._context.counts_images:
             return Carried(*self._short.run(one_pass, rows, carried.value, carried.mark))
-        network = self.network(one_pass.architecture)
-        loss = self.loss(one_pass.role, one_pass.architecture, carried.value)
+        network = self.network(architecture)
+        loss = self.loss(role, architecture, carried.value) if rows is None else None
         with self.stream.entered():
             network.forward()
             if carried.value is not None:
-                assert loss.carried_in is not None
                 self.stream.wait_for(carried.mark)
-                loss.carried_in.copy_(carried.value)
-            loss.replay()
-            left = Carried(loss.carried_out, self.stream.mark())
+            if loss is not None:
+                value = loss.run_after(carried.value)
+            else:
+                assert rows is not None
+                exchange = self._exchange(self._context.output_shapes[architecture])
+                value = self._short.measure(role, exchange, rows, carried.value)
+            left = Carried(value, self.stream.mark())
             network.backward()
         return left
 
@@ -229,6 +240,10 @@ class Slot:
         self._constants: dict[str, Tensor] = {}
         self._record = torch.zeros(record.num_bytes, dtype=torch.uint8, device=device)
         self._batch = record.batch(self._record)
+        self._batch_size = self._rows = context.input_shape[0]
+        self._num_images: Tensor | None = None
+        if context.counts_images:
+            self._num_images = torch.full((1,), self._rows, dtype=torch.int32, device=device)
         self.stream = new_stream(device, priority)
         self.lanes: list[Lane] = []
         current_stream(device).finish()  # the zeros are there before any other stream looks
@@ -273,6 +288,7 @@ class Slot:
         """
         with self.stream.entered():
             self._record.copy_(record, non_blocking=True)
+            self._count(rows or self._batch_size)
             if self._context.method.changes_weights:
                 self._change(self._effective, self._context.method.weights(self._whole(self.weights), self._constants))
         ready = self.stream.mark()
@@ -281,14 +297,14 @@ class Slot:
         at_work: dict[Lane, Pass] = {}
         for lane, one_pass in zip(self.lanes_for(len(passes)), passes, strict=True):
             if lane in at_work:  # its gradients make room for those of the next pass
-                self._add_gradients(lane, at_work.pop(lane), rows)
+                self._add_gradients(lane, at_work.pop(lane))
                 ready = self.stream.mark()
             lane.stream.wait_for(ready)
             carried = lane.run(one_pass, carried, rows)
             held.append(carried)
             at_work[lane] = one_pass
         for lane, one_pass in at_work.items():
-            self._add_gradients(lane, one_pass, rows)
+            self._add_gradients(lane, one_pass)
         vectors = self._context.vectors
         with self.stream.entered():
             if self._context.method.changes_weights:
@@ -305,13 +321,19 @@ class Slot:
         """Return a lane for each of a number of passes; some share one where memory is short."""
         num_lanes = min(num_passes, self._context.most_lanes)
         while len(self.lanes) < num_lanes:
-            self.lanes.append(Lane(self._context, self._effective, self._batch, self._constants, self._priority))
+            memory = self._effective, self._batch, self._constants
+            self.lanes.append(Lane(self._context, *memory, self._priority, self._num_images))
         return [self.lanes[lane_of(position, num_lanes)] for position in range(num_passes)]
 
-    def _add_gradients(self, lane: Lane, one_pass: Pass, rows: int | None) -> None:
+    def _count(self, rows: int) -> None:
+        """Say how many of the mini-batch's examples count, to passes that look it up."""
+        if self._num_images is not None and rows != self._rows:
+            self._num_images.fill_(rows)
+            self._rows = rows
+
+    def _add_gradients(self, lane: Lane, one_pass: Pass) -> None:
         """Add a pass's gradients to the step's, when they are there."""
-        find = self._context.blueprint if rows is None else self._context.whole_blueprint
-        blueprint = find(one_pass.architecture)
+        blueprint = self._context.blueprint(one_pass.architecture)
         self.stream.wait_for(lane.stream.mark())
         with self.stream.entered():
             self._context.vectors.add_gradients(self._gradient, lane.memory.gradients, blueprint)

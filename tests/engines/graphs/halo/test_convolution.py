@@ -244,6 +244,84 @@ def test_one_stage_is_enough_for_one_turn(tilings: dict[str, int]) -> None:
     check_convolution(Case(1, 16, 8, 8), 0)
 
 
+def leading(one: Tensor | None, rows: int) -> Tensor | None:
+    return None if one is None else one[:rows].contiguous(memory_format=torch.channels_last)
+
+
+def leading_norm(norm: Norm | None, rows: int) -> Norm | None:
+    """Return a normalisation of the first images, with gradients of its own."""
+    if norm is None:
+        return None
+    gradients = norm.scale_gradient.clone(), norm.shift_gradient.clone()
+    return replace(
+        norm, features=norm.features[:rows].contiguous(memory_format=torch.channels_last),
+        scale_gradient=gradients[0], shift_gradient=gradients[1],
+    )  # fmt: skip
+
+
+def cut_to(one: Features, rows: int) -> Features:
+    """Return features of the first images alone; the others become what nobody may read."""
+    cut = Features(
+        one.first[:rows].contiguous(memory_format=torch.channels_last), leading(one.second, rows),
+        leading_norm(one.norm, rows), leading_norm(one.added_norm, rows), one.made, leading(one.room, rows),
+    )  # fmt: skip
+    for tensor in (one.first, one.second):
+        if tensor is not None:
+            tensor[rows:] = torch.nan
+    return cut
+
+
+def check_counted(case: Case, made: int, rows: int, kind: str) -> tuple[Tensor, ...]:
+    """Check that launches for a whole batch of which a few images count do what launches for these do."""
+    counters = torch.zeros(COUNTERS, dtype=torch.int32, device=DEVICE)
+    num_images = torch.tensor([rows], dtype=torch.int32, device=DEVICE)
+    features, weight = (
+        case.features(made if made < 4 else 0),
+        drawn("weight", (case.outgoing, case.incoming, 3, 3), 0.1),
+    )
+    alone, sums, found = convolve(cut_to(features, rows), weight, counters, EPSILON)
+    out, statistics, made_features = convolve(features, weight, counters, EPSILON, num_images)
+    assert_close(out[:rows], alone, ROUNDED)
+    assert_close(made_features[:rows], found, ROUNDED)
+    assert_close(statistics.mean, sums.mean, ROUNDED)
+    assert_close(statistics.inverse_deviation, sums.inverse_deviation, ROUNDED)
+    gradient, then = case.features(made if made >= 4 else 0), then_of(kind, case)
+    assert then.norm is not None
+    weight = drawn("weight", (case.incoming, case.outgoing, 3, 3), 0.1)
+    own = Then(
+        leading(then.added, rows), leading(then.masked_by, rows), leading_norm(then.norm, rows), then.rectified_by_norm
+    )
+    assert own.norm is not None
+    for tensor in (then.added, then.masked_by, then.norm.features):
+        if tensor is not None:
+            tensor[rows:] = torch.nan
+    by_input, _ = input_gradient(cut_to(gradient, rows), weight, counters, own)
+    got, _ = input_gradient(gradient, weight, counters, then, num_images)
+    assert_close(got[:rows], by_input, ROUNDED)
+    assert_close(then.norm.shift_gradient, own.norm.shift_gradient, ROUNDED)
+    assert_close(then.norm.scale_gradient, own.norm.scale_gradient, ROUNDED)
+    assert not counters.any()
+    return out[:rows], statistics.mean, statistics.inverse_deviation, got[:rows], then.norm.shift_gradient
+
+
+@pytest.mark.parametrize(
+    ("case", "rows", "made", "tiling"),
+    [
+        (CASES[4], 3, 1, {"in_octets": 2}),
+        (Case(9, 8, 80, 24), 1, 4, {"in_octets": 2, "splits": 3}),
+        (Case(5, 16, 24, 16), 1, 2, {"in_octets": 2, "blocks": 4, "kept": 1}),
+        (Case(5, 16, 24, 16), 4, 5, {"in_octets": 2, "blocks": 4, "stages": 3}),
+    ],
+    ids=["part of a tile", "shared tiles without images", "blocks without images", "blocks with fewer tiles"],
+)
+def test_a_launch_serves_fewer_images(
+    case: Case, rows: int, made: int, tiling: dict[str, int], tilings: dict[str, int]
+) -> None:
+    tilings |= tiling
+    first, second = (check_counted(case, made, rows, "between blocks") for _ in range(2))
+    assert all(map(torch.equal, first, second))
+
+
 def test_images_are_what_they_are_without_one_another() -> None:
     """The border of an image is zero, whatever lies beside it in memory."""
     features, weight = Case(9, 4, 24, 8).drawn("images", 24), drawn("weight", (8, 24, 3, 3))

@@ -1,6 +1,6 @@
 """Gradients by weights in CUDA C++ against plain ones: in emulation, or on a GPU where there is one."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -46,8 +46,9 @@ def drawn(name: str, shape: tuple[int, ...]) -> Tensor:
     return values.to(DEVICE, torch.bfloat16).contiguous(memory_format=torch.channels_last)
 
 
-def check(layer: Layer, parts: int) -> None:
+def check(layer: Layer, parts: int, rows: int | None = None) -> None:
     incoming, outgoing = layer.features.shape[1], layer.gradient.shape[1]
+    layer = replace(layer, features=layer.features[:rows], gradient=layer.gradient[:rows])
     weight = torch.zeros(outgoing, incoming, 3, 3, dtype=torch.float64, device=DEVICE, requires_grad=True)
     out = F.conv2d(layer.features.double(), weight, padding=1)
     (expected,) = torch.autograd.grad(out, weight, layer.gradient.double())
@@ -65,6 +66,16 @@ def test_layers_of_both_kinds_in_one_launch(case: Case) -> None:
     weight_gradients(layers, case.tiles)
     for layer in layers:
         check(layer, case.tiles.parts)
+
+
+@pytest.mark.parametrize(("case", "rows"), [(Case(9, 4, 104, 24), 3), (Case(2, 32, 80, 8), 1)], ids=str)
+def test_a_launch_serves_fewer_images(case: Case, rows: int) -> None:
+    layers = [case.layer(place, narrow_is_input) for place, narrow_is_input in enumerate((True, False))]
+    for layer in layers:
+        layer.features[rows:] = layer.gradient[rows:] = torch.nan
+    weight_gradients(layers, case.tiles, torch.tensor([rows], dtype=torch.int32, device=DEVICE))
+    for layer in layers:
+        check(layer, case.tiles.parts, rows)  # parts without images are zero
 
 
 def test_the_same_bits_every_time_and_in_any_company() -> None:

@@ -58,16 +58,21 @@ def compiled(one):
     return {"kernel": kernel.__name__, "options": constants, **facts}
 
 method = outline(load_recipe("digits")).method
-context = GraphContext(method, LocalSgd(), Precision(), torch.device("cpu"), (16, 1, 8, 8), True)
+whole, counting = (
+    GraphContext(method, LocalSgd(), Precision(), torch.device("cpu"), (16, 1, 8, 8), True, short_batches=short)
+    for short in (False, True)
+)
+# Those that look up how many images count differ in a few lines: a sample of them will do.
+launches = [*plan_launches(whole)[0].values(), *list(plan_launches(counting)[0].values())[::4]]
 with ThreadPoolExecutor(2) as pool:
-    for one in pool.map(compiled, plan_launches(context)[0].values()):
+    for one in pool.map(compiled, launches):
         print(json.dumps(one))
 """
 
 
-def context(batch: int, precision: Precision, in_cuda: bool = False) -> GraphContext:
+def context(batch: int, precision: Precision, in_cuda: bool = False, short: bool = False) -> GraphContext:
     method = outline(load_recipe("digits")).method
-    return GraphContext(method, LocalSgd(), precision, DEVICE, (batch, 1, 8, 8), True, in_cuda)
+    return GraphContext(method, LocalSgd(), precision, DEVICE, (batch, 1, 8, 8), True, in_cuda, short)
 
 
 def paper_context() -> GraphContext:
@@ -85,7 +90,8 @@ def one_pass(shared: GraphContext, architecture: Any) -> None:
     images = drawn.to(DEVICE, shared.precision.activations).contiguous(memory_format=torch.channels_last)
     labels = torch.zeros(len(images), dtype=torch.int64, device=DEVICE)
     batch = Batch(images, labels, labels, torch.ones((), device=DEVICE))
-    program = NetworkProgram(shared, shared.blueprint(architecture), batch, memory)
+    num_images = torch.full((1,), len(images), dtype=torch.int32, device=DEVICE) if shared.counts_images else None
+    program = NetworkProgram(shared, shared.blueprint(architecture), batch, memory, num_images)
     shapes = program.forward(None)
     program.backward(Exchange.of(shapes, torch.float32, DEVICE))
 
@@ -115,9 +121,10 @@ def named(programs: Programs) -> list[NamedMacros]:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="programs are asked for on a CPU")
+@pytest.mark.parametrize("short", [False, True], ids=["full batches", "short ones too"])
 @pytest.mark.parametrize("in_cuda", [False, True], ids=["in Triton", "in CUDA C++ too"])
-def test_the_plan_is_what_passes_launch(in_cuda: bool, asked: set[NamedMacros]) -> None:
-    shared = context(16, Precision(), in_cuda)
+def test_the_plan_is_what_passes_launch(in_cuda: bool, short: bool, asked: set[NamedMacros]) -> None:
+    shared = context(16, Precision(), in_cuda, short)
     with collected_launches() as launched:
         for architecture in shared.architectures:
             one_pass(shared, architecture)
@@ -194,7 +201,9 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 def test_every_kernel_compiles_for_a_large_device(compiled: list[dict[str, Any]]) -> None:
-    assert len(compiled) == len(plan_launches(context(16, Precision()))[0])
+    counting = [one for one in compiled if one["options"]["COUNTED"]]
+    assert len(compiled) - len(counting) == len(plan_launches(context(16, Precision()))[0])
+    assert len({one["kernel"] for one in counting}) > 4
     assert {one["kernel"] for one in compiled} >= {
         "_convolve",
         "_input_gradient",

@@ -413,7 +413,9 @@ KERNEL(convolve)(
     const float* added_mean, const float* added_inverse_deviation, const float* added_scale, const float* added_shift,
     const u16* weights, u16* out, const u16* added, const u16* masked_by, const u16* norm_features, const float* mean,
     const float* inverse_deviation, const float* scale, const float* shift, float* workspace, float* partials,
-    int* counters, float* first_out, float* second_out, int num_images, int incoming, int outgoing, float epsilon) {
+    int* counters, float* first_out, float* second_out, const int* counted_images, int num_images, int incoming, int outgoing,
+    float epsilon) {
+  if (counted_images) num_images = *counted_images;  // of so many that there is room for: a captured launch serves any
   constexpr int BANDS = HEIGHT / LINES;  // of an image, one above the other
   // Shared memory: stages, kept weights, numbers, products on their way out.
   Cell* shared = reinterpret_cast<Cell*>(shared_memory());
@@ -439,7 +441,7 @@ KERNEL(convolve)(
     clear_border(shared + stage * STAGE, first_line);
     if (!KEPT) clear_odd_unit(shared + stage * STAGE + FEATURE_CELLS);
   }
-  if (KEPT)
+  if (KEPT && turns > 0)  // else nobody waits for the copies, which would come over the sums
     for (int chunk = 0; chunk < CHUNKS; ++chunk) {
       clear_odd_unit(kept + chunk * WEIGHT_CELLS);
       copy_weights(kept + chunk * WEIGHT_CELLS, weights, incoming, outgoing, chunk * IN_OCTETS);
@@ -559,7 +561,7 @@ KERNEL(convolve)(
       synchronise_warp();
     }
   };
-  bool goes_on = true;
+  bool goes_on = SPLITS == 1 || turns > 0 || block_z() == 0;  // one of those that share a tile beyond the last image
   if (MADE) synchronise();  // the numbers are there
   for (int turn = 0; turn < turns; ++turn) {
     copy_wait<AHEAD - 1>();

@@ -23,17 +23,22 @@ class _Sums:
     epsilon: float = 0.0
 
 
-def convolve(features: Features, weight: Tensor, counters: Tensor, epsilon: float) -> tuple[Tensor, Statistics, Tensor]:
+def convolve(
+    features: Features, weight: Tensor, counters: Tensor, epsilon: float, num_images: Tensor | None = None
+) -> tuple[Tensor, Statistics, Tensor]:
     """Return the convolution of channels-last features, its batch statistics, and the features."""
     mean, inverse_deviation = torch.empty((2, weight.shape[0]), device=weight.device)
-    out, made = _launch(features, weight, Then(), counters, _Sums(mean, inverse_deviation, epsilon), backward=False)
+    sums = _Sums(mean, inverse_deviation, epsilon)
+    out, made = _launch(features, weight, Then(), counters, sums, num_images, backward=False)
     return out, Statistics(mean, inverse_deviation), made
 
 
-def input_gradient(gradient: Features, weight: Tensor, counters: Tensor, then: Then) -> tuple[Tensor, Tensor]:
+def input_gradient(
+    gradient: Features, weight: Tensor, counters: Tensor, then: Then, num_images: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Return the gradient by a convolution's input, and the gradient by its output that was given or made."""
     sums = _Sums(then.norm.shift_gradient, then.norm.scale_gradient) if then.norm else None
-    return _launch(gradient, weight, then, counters, sums, backward=True)
+    return _launch(gradient, weight, then, counters, sums, num_images, backward=True)
 
 
 def makes(features: Features, weight: Tensor, backward: bool) -> bool:
@@ -52,7 +57,14 @@ def _kernel(tiles: ConvolutionTiles, backward: bool, added: bool, masked: bool, 
 
 
 def _launch(
-    features: Features, weight: Tensor, then: Then, counters: Tensor, sums: _Sums | None, *, backward: bool
+    features: Features,
+    weight: Tensor,
+    then: Then,
+    counters: Tensor,
+    sums: _Sums | None,
+    counted_images: Tensor | None,
+    *,
+    backward: bool,
 ) -> tuple[Tensor, Tensor]:
     """Return what a launch stores, and the features that it was given or made."""
     first = features.first
@@ -76,7 +88,7 @@ def _launch(
         *_parameters(features.added_norm), weight, out, then.added, then.masked_by,
         then.norm.features if then.norm else None, *_parameters(then.norm),
         workspace, partials, counters, *((sums.first, sums.second) if sums else (None, None)),
-        num_images, incoming, outgoing, sums.epsilon if sums else 0.0,
+        counted_images, num_images, incoming, outgoing, sums.epsilon if sums else 0.0,
     )  # fmt: skip
     return out, made
 

@@ -38,15 +38,15 @@ class Layer:
         return (self.gradient, self.features) if self.narrow_is_input else (self.features, self.gradient)
 
 
-def weight_gradients(layers: Sequence[Layer], tiles: WeightTiles) -> None:
+def weight_gradients(layers: Sequence[Layer], tiles: WeightTiles, num_images: Tensor | None = None) -> None:
     """Store the partial sums of the gradients by the weights of several layers of one size."""
     wide, narrow = layers[0].wide_and_narrow
     grid = (tiles.parts, ceil_div(wide.shape[1], tiles.wide_channels), len(layers))
     tensors = [tensor for layer in layers for tensor in (*layer.wide_and_narrow, layer.out)]
     is_input = sum(1 << place for place, layer in enumerate(layers) if layer.narrow_is_input)
     _kernel(tiles).launch(
-        grid, *tensors, *(None,) * (3 * (MOST_LAYERS - len(layers))), is_input,
-        wide.shape[0], tiles.chunks, tiles.chunks_a_part, wide.shape[1], narrow.shape[1],
+        grid, *tensors, *(None,) * (3 * (MOST_LAYERS - len(layers))), num_images, is_input,
+        wide.shape[0], tiles.chunks_a_part, wide.shape[1], narrow.shape[1],
     )  # fmt: skip
 
 

@@ -29,10 +29,11 @@ def plan_launches(context: GraphContext) -> tuple[Launches, Programs]:
     activations, network = context.precision.activations, context.method.network
     images = torch.empty(context.input_shape, dtype=activations, device="meta", memory_format=torch.channels_last)
     counters = torch.empty(1, dtype=torch.int32, device="meta")
+    num_images = torch.empty(1, dtype=torch.int32, device="meta") if context.counts_images else None
     with collected_launches() as launches, collected_programs() as programs:
         for architecture in context.architectures:
             plan = context.plan(architecture)
-            layers = _Trunk(plan, torch.empty(plan.size, device="meta"), counters)
+            layers = _Trunk(plan, torch.empty(plan.size, device="meta"), counters, num_images)
             weights = shapes_alone(network.shapes(architecture), activations)
             network.forward(weights, images, architecture, layers)
             layers.backward(torch.empty_like(layers.output))

@@ -65,6 +65,19 @@ def divide(number, magic):
     return tl.umulhi(number.to(tl.uint32), magic.to(tl.uint32)).to(tl.int32) + number * (magic == 0).to(tl.int32)
 
 
+def counted(num_images: Tensor | None, batch: int) -> dict[str, Any]:
+    """Return a kernel's arguments for the number of images: all of the batch, or as many as it finds in memory."""
+    return {"num_images": batch if num_images is None else num_images, "COUNTED": num_images is not None}
+
+
+@triton.jit
+def images_of(num_images, COUNTED: tl.constexpr):
+    """Return the number of images, which a counting kernel reads from memory: a captured launch serves any."""
+    if COUNTED:
+        num_images = tl.load(num_images)
+    return num_images
+
+
 @triton.jit
 def tile_places(num_pixels, num_channels, VECTOR: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """Return a program's pixels and channels of channels-last features, and where its tile lies, each with a mask."""

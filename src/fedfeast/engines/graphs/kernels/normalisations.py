@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fedfeast.engines.graphs.kernels.features import Norm, empty_features, norm_parameters
-from fedfeast.engines.graphs.kernels.launching import divide, launch, magic_of, tile_places
+from fedfeast.engines.graphs.kernels.launching import counted, divide, images_of, launch, magic_of, tile_places
 from fedfeast.engines.graphs.kernels.reductions import room_for_sums, sum_over_programs
 from fedfeast.engines.graphs.tiles import ceil_div, tile_columns, vector_of
 
@@ -31,7 +31,7 @@ def _channels(num_channels, channels_magic, VECTOR: tl.constexpr, SIZE: tl.const
     return tl.max_contiguous(tl.multiple_of(channel, VECTOR), VECTOR)
 
 
-@triton.jit(do_not_specialize=["num_elements", "num_channels", "channels_magic"])
+@triton.jit(do_not_specialize=["num_images", "elements_an_image", "num_channels", "channels_magic"])
 def _normalise(
     features,
     mean,
@@ -44,14 +44,17 @@ def _normalise(
     added_scale,
     added_shift,
     out,
-    num_elements,
+    num_images,
+    elements_an_image,
     num_channels,
     channels_magic,
+    COUNTED: tl.constexpr,
     VECTOR: tl.constexpr,
     ADD: tl.constexpr,
     NORMALISE_ADDED: tl.constexpr,
     SIZE: tl.constexpr,
 ):
+    num_elements = images_of(num_images, COUNTED) * elements_an_image
     channel = _channels(num_channels, channels_magic, VECTOR, SIZE)
     average, _, factor, constant = norm_parameters(mean, inverse_deviation, scale, shift, channel, True)
     if NORMALISE_ADDED:
@@ -71,7 +74,7 @@ def _normalise(
         tl.store(out + place, values.to(out.dtype.element_ty), mask=is_place)
 
 
-@triton.jit(do_not_specialize=["num_pixels", "num_elements", "num_channels", "channels_magic"])
+@triton.jit(do_not_specialize=["num_images", "pixels_an_image", "num_channels", "channels_magic"])
 def _norm_gradient(
     gradient,
     features,
@@ -82,14 +85,17 @@ def _norm_gradient(
     scale_gradient,
     shift_gradient,
     result,
-    num_pixels,
-    num_elements,
+    num_images,
+    pixels_an_image,
     num_channels,
     channels_magic,
+    COUNTED: tl.constexpr,
     VECTOR: tl.constexpr,
     RECTIFIED: tl.constexpr,
     SIZE: tl.constexpr,
 ):
+    num_pixels = images_of(num_images, COUNTED) * pixels_an_image
+    num_elements = num_pixels * num_channels
     channel = _channels(num_channels, channels_magic, VECTOR, SIZE)
     average, inverse, factor, constant = norm_parameters(mean, inverse_deviation, scale, shift, channel, True)
     mean_gradient = tl.load(shift_gradient + channel) / num_pixels
@@ -105,7 +111,7 @@ def _norm_gradient(
         tl.store(result + place, values.to(result.dtype.element_ty), mask=is_place)
 
 
-@triton.jit(do_not_specialize=["num_pixels", "num_channels", "pixels_a_part"])
+@triton.jit(do_not_specialize=["num_images", "pixels_an_image", "num_channels", "pixels_a_part"])
 def _sum_gradients(
     gradient,
     out,
@@ -119,9 +125,11 @@ def _sum_gradients(
     shift_gradient,
     room,
     counters,
-    num_pixels,
+    num_images,
+    pixels_an_image,
     num_channels,
     pixels_a_part,
+    COUNTED: tl.constexpr,
     VECTOR: tl.constexpr,
     RECTIFY: tl.constexpr,
     ROWS: tl.constexpr,
@@ -133,7 +141,7 @@ def _sum_gradients(
     average, inverse, factor, constant = norm_parameters(mean, inverse_deviation, scale, shift, channel, is_channel)
     sums = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     products = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
-    last = tl.minimum(num_pixels, (part + 1) * pixels_a_part)
+    last = tl.minimum(images_of(num_images, COUNTED) * pixels_an_image, (part + 1) * pixels_a_part)
     for start in range(part * pixels_a_part, last, ROWS):
         pixel = start + tl.arange(0, ROWS)
         place = tl.multiple_of(pixel * num_channels, VECTOR)[:, None] + channel[None, :]
@@ -156,7 +164,11 @@ def _sum_gradients(
 
 
 def normalise(
-    norm: Norm, added: Tensor | None = None, added_norm: Norm | None = None, room: Tensor | None = None
+    norm: Norm,
+    added: Tensor | None = None,
+    added_norm: Norm | None = None,
+    room: Tensor | None = None,
+    num_images: Tensor | None = None,
 ) -> Tensor:
     """Return the rectified normalisation; ``added`` or another normalisation comes on top before a second rectifier."""
     features, other = norm.features, added_norm or norm
@@ -176,9 +188,10 @@ def normalise(
         added_scale=other.scale,
         added_shift=other.shift,
         out=out,
-        num_elements=features.numel(),
+        elements_an_image=features.numel() // len(features),
         num_channels=channels,
         channels_magic=magic_of(channels),
+        **counted(num_images, len(features)),
         VECTOR=vector_of(channels),
         ADD=added is not None or added_norm is not None,
         NORMALISE_ADDED=added_norm is not None,
@@ -187,7 +200,7 @@ def normalise(
     return out
 
 
-def norm_gradient(gradient: Tensor, norm: Norm, rectified: bool) -> Tensor:
+def norm_gradient(gradient: Tensor, norm: Norm, rectified: bool, num_images: Tensor | None = None) -> Tensor:
     """Return the gradient by a normalisation's input, its scale's and shift's gradients being stored already.
 
     ``rectified`` tells of a rectifier behind the normalisation that the gradient has not passed yet.
@@ -206,10 +219,10 @@ def norm_gradient(gradient: Tensor, norm: Norm, rectified: bool) -> Tensor:
         scale_gradient=norm.scale_gradient,
         shift_gradient=norm.shift_gradient,
         result=result,
-        num_pixels=_pixels(features),
-        num_elements=features.numel(),
+        pixels_an_image=_pixels_an_image(features),
         num_channels=channels,
         channels_magic=magic_of(channels),
+        **counted(num_images, len(features)),
         VECTOR=vector_of(channels),
         RECTIFIED=rectified,
         SIZE=SIZE,
@@ -217,24 +230,34 @@ def norm_gradient(gradient: Tensor, norm: Norm, rectified: bool) -> Tensor:
     return result
 
 
-def rectify_gradient(gradient: Tensor, out: Tensor, norm: Norm, counters: Tensor) -> Tensor:
+def rectify_gradient(
+    gradient: Tensor, out: Tensor, norm: Norm, counters: Tensor, num_images: Tensor | None = None
+) -> Tensor:
     """Return the gradient by a block's output, zero where that is not positive; store the gradients of its last norm.
 
     That norm was rectified before the addition.
     """
     masked = empty_features(out.shape, out)
-    _launch_sum(gradient, norm, counters, out, masked)
+    _launch_sum(gradient, norm, counters, out, masked, num_images)
     return masked
 
 
-def sum_gradients(gradient: Tensor, norm: Norm, counters: Tensor) -> None:
+def sum_gradients(gradient: Tensor, norm: Norm, counters: Tensor, num_images: Tensor | None = None) -> None:
     """Store the gradients by scale and shift of a normalisation without a rectifier of its own."""
-    _launch_sum(gradient, norm, counters, None, None)
+    _launch_sum(gradient, norm, counters, None, None, num_images)
 
 
-def _launch_sum(gradient: Tensor, norm: Norm, counters: Tensor, out: Tensor | None, masked: Tensor | None) -> None:
+def _launch_sum(
+    gradient: Tensor,
+    norm: Norm,
+    counters: Tensor,
+    out: Tensor | None,
+    masked: Tensor | None,
+    num_images: Tensor | None,
+) -> None:
     features = norm.features
-    channels, num_pixels = features.shape[1], _pixels(features)
+    channels, pixels_an_image = features.shape[1], _pixels_an_image(features)
+    num_pixels = len(features) * pixels_an_image
     columns = tile_columns(channels)
     rows, column_tiles = SUMMED_ELEMENTS // columns, triton.cdiv(channels, columns)
     parts = min(max(1, SUMMING_PROGRAMS // column_tiles), triton.cdiv(num_pixels, rows))
@@ -253,9 +276,10 @@ def _launch_sum(gradient: Tensor, norm: Norm, counters: Tensor, out: Tensor | No
         shift_gradient=norm.shift_gradient,
         room=room_for_sums(parts, column_tiles, channels, features),
         counters=counters,
-        num_pixels=num_pixels,
+        pixels_an_image=pixels_an_image,
         num_channels=channels,
         pixels_a_part=triton.cdiv(num_pixels, parts),
+        **counted(num_images, len(features)),
         VECTOR=vector_of(channels),
         RECTIFY=out is not None,
         ROWS=rows,
@@ -273,16 +297,17 @@ def row_programs(num_elements: int, channels: int) -> int:
     return ceil_div(ceil_div(blocks, turns), period) * period  # no more than these turns need
 
 
-@triton.jit(do_not_specialize=["num_pixels", "height", "width", "height_out", "width_out", "num_channels"])
+@triton.jit(do_not_specialize=["num_images", "height", "width", "height_out", "width_out", "num_channels"])
 def _pool(
     features,
     out,
-    num_pixels,
+    num_images,
     height,
     width,
     height_out,
     width_out,
     num_channels,
+    COUNTED: tl.constexpr,
     VECTOR: tl.constexpr,
     STRIDE: tl.constexpr,
     BACKWARD: tl.constexpr,
@@ -290,9 +315,10 @@ def _pool(
     COLUMNS: tl.constexpr,
 ):
     # Forward a program writes pooled pixels; backward, with gradients for features, pixels of the input.
-    pixel, channel, is_channel, place, is_place = tile_places(num_pixels, num_channels, VECTOR, ROWS, COLUMNS)
     own_width = width if BACKWARD else width_out
     own_height = height if BACKWARD else height_out
+    num_pixels = images_of(num_images, COUNTED) * own_height * own_width
+    pixel, channel, is_channel, place, is_place = tile_places(num_pixels, num_channels, VECTOR, ROWS, COLUMNS)
     image = pixel // (own_width * own_height)
     row = (pixel // own_width) % own_height
     column = pixel % own_width
@@ -320,23 +346,31 @@ def _pool(
     tl.store(out + place, (values * share[:, None]).to(out.dtype.element_ty), mask=is_place)
 
 
-def pool(features: Tensor, stride: int) -> Tensor:
+def pool(features: Tensor, stride: int, num_images: Tensor | None = None) -> Tensor:
     """Return the means over windows of stride x stride pixels; windows at the edge may be smaller."""
     batch, channels, height, width = features.shape
     out = empty_features((batch, channels, -(-height // stride), -(-width // stride)), features)
-    _launch_pool(features, out, features, out, stride, backward=False)
+    _launch_pool(features, out, features, out, stride, num_images, backward=False)
     return out
 
 
-def pool_gradient(gradient: Tensor, features: Tensor, stride: int) -> Tensor:
+def pool_gradient(gradient: Tensor, features: Tensor, stride: int, num_images: Tensor | None = None) -> Tensor:
     """Return the gradient by the input of ``pool``."""
     out = empty_features(features.shape, features)
-    _launch_pool(gradient, out, features, gradient, stride, backward=True)
+    _launch_pool(gradient, out, features, gradient, stride, num_images, backward=True)
     return out
 
 
-def _launch_pool(source: Tensor, out: Tensor, whole: Tensor, pooled: Tensor, stride: int, backward: bool) -> None:
-    num_pixels, channels = _pixels(out), out.shape[1]
+def _launch_pool(
+    source: Tensor,
+    out: Tensor,
+    whole: Tensor,
+    pooled: Tensor,
+    stride: int,
+    num_images: Tensor | None,
+    backward: bool,
+) -> None:
+    num_pixels, channels = len(out) * _pixels_an_image(out), out.shape[1]
     columns = tile_columns(channels)
     rows = POOLED_ELEMENTS // columns
     launch(
@@ -344,12 +378,12 @@ def _launch_pool(source: Tensor, out: Tensor, whole: Tensor, pooled: Tensor, str
         (triton.cdiv(num_pixels, rows), triton.cdiv(channels, columns)),
         features=source,
         out=out,
-        num_pixels=num_pixels,
         height=whole.shape[2],
         width=whole.shape[3],
         height_out=pooled.shape[2],
         width_out=pooled.shape[3],
         num_channels=channels,
+        **counted(num_images, len(out)),
         VECTOR=vector_of(channels),
         STRIDE=stride,
         BACKWARD=backward,
@@ -358,5 +392,5 @@ def _launch_pool(source: Tensor, out: Tensor, whole: Tensor, pooled: Tensor, str
     )
 
 
-def _pixels(features: Tensor) -> int:
-    return features.shape[0] * features.shape[2] * features.shape[3]
+def _pixels_an_image(features: Tensor) -> int:
+    return features.shape[2] * features.shape[3]

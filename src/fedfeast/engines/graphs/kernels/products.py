@@ -17,7 +17,7 @@ from fedfeast.engines.graphs.kernels.features import (
     norm_parameters,
     precision_of,
 )
-from fedfeast.engines.graphs.kernels.launching import divide, launch, magic_of, tile_places
+from fedfeast.engines.graphs.kernels.launching import counted, divide, images_of, launch, magic_of, tile_places
 from fedfeast.engines.graphs.kernels.reductions import room_for_sums, sum_over_programs, sum_over_splits
 from fedfeast.engines.graphs.tiles import LARGEST, Tiles, product_tiles, vector_of
 
@@ -96,7 +96,7 @@ def _gathered_product(
 
 @triton.jit(
     do_not_specialize=[
-        "num_pixels",
+        "num_images",
         "height",
         "width",
         "height_out",
@@ -118,7 +118,7 @@ def _convolve(
     room,
     counters,
     epsilon,
-    num_pixels,
+    num_images,
     height,
     width,
     height_out,
@@ -128,6 +128,7 @@ def _convolve(
     width_magic,
     height_magic,
     incoming_magic,
+    COUNTED: tl.constexpr,
     PRECISION: tl.constexpr,
     STRIDE: tl.constexpr,
     KERNEL: tl.constexpr,
@@ -138,6 +139,7 @@ def _convolve(
     COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
 ):
+    num_pixels = images_of(num_images, COUNTED) * height_out * width_out
     pixel, channel, is_channel, place, is_place = tile_places(num_pixels, outgoing, OUT_VECTOR, ROWS, COLUMNS)
     products = _gathered_product(
         features, weights, num_pixels, height, width, height_out, width_out, incoming, outgoing,
@@ -164,7 +166,7 @@ def _convolve(
 
 @triton.jit(
     do_not_specialize=[
-        "num_pixels",
+        "num_images",
         "height",
         "width",
         "incoming",
@@ -190,7 +192,7 @@ def _input_gradient(
     workspace,
     room,
     counters,
-    num_pixels,
+    num_images,
     height,
     width,
     incoming,
@@ -198,6 +200,7 @@ def _input_gradient(
     width_magic,
     height_magic,
     incoming_magic,
+    COUNTED: tl.constexpr,
     PRECISION: tl.constexpr,
     KERNEL: tl.constexpr,
     IN_VECTOR: tl.constexpr,
@@ -212,6 +215,7 @@ def _input_gradient(
     DEPTH: tl.constexpr,
 ):
     # Seen from here the gradient's channels come in and the input's channels go out.
+    num_pixels = images_of(num_images, COUNTED) * height * width
     pixel, channel, is_channel, place, is_place = tile_places(num_pixels, outgoing, OUT_VECTOR, ROWS, COLUMNS)
     products = _gathered_product(
         gradient, weights, num_pixels, height, width, height, width, incoming, outgoing,
@@ -250,7 +254,13 @@ def _input_gradient(
 
 
 def convolve(
-    features: Tensor, weight: Tensor, stride: int, counters: Tensor, epsilon: float, tiles: Tiles | None = None
+    features: Tensor,
+    weight: Tensor,
+    stride: int,
+    counters: Tensor,
+    epsilon: float,
+    tiles: Tiles | None = None,
+    num_images: Tensor | None = None,
 ) -> tuple[Tensor, Statistics]:
     """Return the convolution of channels-last features, padded to keep their size, and its batch statistics."""
     batch, incoming, height, width = features.shape
@@ -273,7 +283,6 @@ def convolve(
         room=room_for_sums(grid[0], grid[1], outgoing, features),
         counters=counters,
         epsilon=epsilon,
-        num_pixels=num_pixels,
         height=height,
         width=width,
         height_out=height_out,
@@ -283,6 +292,7 @@ def convolve(
         width_magic=magic_of(width_out),
         height_magic=magic_of(height_out),
         incoming_magic=magic_of(incoming),
+        **counted(num_images, batch),
         PRECISION=precision_of(features),
         STRIDE=stride,
         KERNEL=kernel,
@@ -306,6 +316,7 @@ def input_gradient(
     norm: Norm | None = None,
     rectified_by_norm: bool = False,
     tiles: Tiles | None = None,
+    num_images: Tensor | None = None,
 ) -> Tensor:
     """Return the gradient by a convolution's input, which is shaped like another tensor.
 
@@ -340,7 +351,6 @@ def input_gradient(
         workspace=_workspace(tiles, out),
         room=room_for_sums(grid[0], grid[1], channels, gradient) if norm else out,
         counters=counters,
-        num_pixels=num_pixels,
         height=height,
         width=width,
         incoming=incoming,
@@ -348,6 +358,7 @@ def input_gradient(
         width_magic=magic_of(width),
         height_magic=magic_of(height),
         incoming_magic=magic_of(incoming),
+        **counted(num_images, batch),
         PRECISION=precision_of(gradient),
         KERNEL=kernel,
         IN_VECTOR=vector_of(incoming),

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from fedfeast.engines.graphs.kernels.features import precision_of
 from fedfeast.engines.graphs.kernels.geometry import geometry_of
-from fedfeast.engines.graphs.kernels.launching import divide, launch, magic_of
+from fedfeast.engines.graphs.kernels.launching import counted, divide, images_of, launch, magic_of
 from fedfeast.engines.graphs.tiles import Cut, vector_of
 
 REGISTERS = 128  # that a thread may use: the last store alone would take more, and leave room for fewer programs
@@ -14,7 +14,8 @@ REGISTERS = 128  # that a thread may use: the last store alone would take more, 
 
 @triton.jit(
     do_not_specialize=[
-        "num_pixels",
+        "num_images",
+        "pixels_an_image",
         "pixels_a_part",
         "shifted_width",
         "plain_channels",
@@ -28,12 +29,14 @@ def _weight_gradient(
     origins,
     insides,
     out,
-    num_pixels,
+    num_images,
+    pixels_an_image,
     pixels_a_part,
     shifted_width,
     plain_channels,
     shifted_channels,
     channels_magic,
+    COUNTED: tl.constexpr,
     PRECISION: tl.constexpr,
     KERNEL: tl.constexpr,
     SHIFTS_INPUT: tl.constexpr,
@@ -54,7 +57,7 @@ def _weight_gradient(
     offset = ((tap // KERNEL) * shifted_width + tap % KERNEL) * shifted_channels + n_channel
     offset = tl.max_contiguous(tl.multiple_of(offset, SHIFTED_VECTOR), SHIFTED_VECTOR)
     products = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
-    last = tl.minimum(num_pixels, (part + 1) * pixels_a_part)
+    last = tl.minimum(images_of(num_images, COUNTED) * pixels_an_image, (part + 1) * pixels_a_part)
     for start in range(part * pixels_a_part, last, DEPTH):
         pixel = start + tl.arange(0, DEPTH)
         is_pixel = pixel < last
@@ -74,12 +77,20 @@ def _weight_gradient(
     tl.store(out + place, products, mask=is_m[:, None] & is_n[None, :])
 
 
-def weight_gradient(features: Tensor, gradient: Tensor, stride: int, kernel: int, out: Tensor, cut: Cut) -> None:
+def weight_gradient(
+    features: Tensor,
+    gradient: Tensor,
+    stride: int,
+    kernel: int,
+    out: Tensor,
+    cut: Cut,
+    num_images: Tensor | None = None,
+) -> None:
     """Store the partial sums (parts, out, kernel, kernel, in) of the gradient by a convolution's weight."""
     assert cut.shifts_input or stride == 1
     plain, shifted = (gradient, features) if cut.shifts_input else (features, gradient)
     plain_channels, shifted_channels = plain.shape[1], shifted.shape[1]
-    num_pixels, tiles = plain.shape[0] * plain.shape[2] * plain.shape[3], cut.tiles
+    pixels_an_image, tiles = plain.shape[2] * plain.shape[3], cut.tiles
     geometry = geometry_of(*features.shape[:1], *features.shape[2:], stride, kernel, features.device)
     grid = (
         cut.parts,
@@ -94,12 +105,13 @@ def weight_gradient(features: Tensor, gradient: Tensor, stride: int, kernel: int
         origins=geometry.origin,
         insides=geometry.inside,
         out=out,
-        num_pixels=num_pixels,
-        pixels_a_part=triton.cdiv(num_pixels, cut.parts),
+        pixels_an_image=pixels_an_image,
+        pixels_a_part=triton.cdiv(len(plain) * pixels_an_image, cut.parts),
         shifted_width=shifted.shape[3],
         plain_channels=plain_channels,
         shifted_channels=shifted_channels,
         channels_magic=magic_of(shifted_channels),
+        **counted(num_images, len(plain)),
         PRECISION=precision_of(features),
         KERNEL=kernel,
         SHIFTS_INPUT=cut.shifts_input,
