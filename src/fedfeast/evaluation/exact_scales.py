@@ -1,6 +1,6 @@
 """pi and psi of nested envelopes, exactly: cohorts counted by how many examples they hold (Theorem 1)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import comb
 
 import numpy as np
@@ -19,7 +19,7 @@ class EnvelopeScale:
     routed_from: int  # affordable variants that a client needs
     num_routers: int  # clients that receive it
     coverage: float  # pi: the chance that a cohort holds one of them
-    scale: float  # psi: the local steps that a covered round gives it, weighed as answers are
+    scale: float  # psi: the local steps that a round gives it, weighed as answers are; 0 where it covers it not
 
 
 def nested_scales(exposure: Exposure, local_steps: ArrayLike, cohort_size: int) -> tuple[EnvelopeScale, ...]:
@@ -47,17 +47,11 @@ def nested_scales(exposure: Exposure, local_steps: ArrayLike, cohort_size: int) 
         for client in newcomers:
             counted.add(int(examples[client]), float(steps[client]))
         added.update(newcomers)
-        if not newcomers:
-            if scales:  # the same clients from fewer variants on
-                scales[-1] = EnvelopeScale(pattern, *_numbers(scales[-1]))
-            continue
-        coverage, scale = counted.read(len(taking_part), len(routers))
-        scales.append(EnvelopeScale(pattern, len(routers), coverage, scale))
+        if newcomers:
+            scales.append(EnvelopeScale(pattern, len(routers), *counted.read(len(taking_part), len(routers))))
+        elif scales:  # the same clients from fewer variants on
+            scales[-1] = replace(scales[-1], routed_from=pattern)
     return tuple(scales)
-
-
-def _numbers(scale: EnvelopeScale) -> tuple[int, float, float]:
-    return scale.num_routers, scale.coverage, scale.scale
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +76,7 @@ class _CohortTable:
         self.steps[1:, num_examples:] += with_steps
 
     def read(self, num_clients: int, num_routers: int) -> tuple[float, float]:
-        """Return pi, and psi given that the envelope is covered, over uniform cohorts of all clients."""
+        """Return pi and psi over uniform cohorts of all clients."""
         size = self.sets.shape[0] - 1
         cohorts = comb(num_clients, size)
         others = num_clients - num_routers

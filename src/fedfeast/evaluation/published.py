@@ -79,8 +79,8 @@ COMMUNICATION = {
     "cifar100": {"supernet": 55.68, "mean": 8.17, "reduction": 6.8, "client mean": 43.8, "median": 22.9, "max": 111.0}
 }
 
-# Theorem 1 by the rule of the authors' scripts, budgets from 25M on: nested envelopes, and the least and greatest number
-# of clients that are sent one, pi and psi.
+# Theorem 1 by the rule of the authors' scripts, budgets from 25M on: nested envelopes, and the least and greatest
+# number of clients that are sent one, pi and psi.
 NESTED_ENVELOPES = {"cifar100": 21.0}
 ROUTED_CLIENTS = {"cifar100": (11.0, 100.0)}
 ENVELOPE_COVERAGE = {"cifar100": (0.70624, 1.0)}

@@ -215,14 +215,14 @@ def _checked_shares(data_shares: NDArray[np.floating]) -> NDArray[np.float64]:
     return np.asarray(shares / total, dtype=np.float64)
 
 
-def _check_sizes(
-    labels: NDArray[np.integer], num_clients: int, alpha_data: float | PerClient, min_shard: int
-) -> None:
+def _check_sizes(labels: NDArray[np.integer], num_clients: int, alpha_data: float | PerClient, min_shard: int) -> None:
     if labels.ndim != 1 or labels.size == 0 or labels.dtype.kind not in "iu":
         raise InvalidInput(
             f"Labels are {labels.dtype} of shape {labels.shape}; give one integer per example, at least one."
         )
-    name, alpha = ("alpha_client", alpha_data.alpha) if isinstance(alpha_data, PerClient) else ("alpha_data", alpha_data)
+    name, alpha = (
+        ("alpha_client", alpha_data.alpha) if isinstance(alpha_data, PerClient) else ("alpha_data", alpha_data)
+    )
     if not 0 < alpha < 1e300:
         raise InvalidInput(f"{name} is {alpha}; give a positive finite number, e.g. 0.1.")
     if min_shard < 0:

@@ -120,9 +120,7 @@ def _conclude(name: str, title: str, note: str) -> Callable[[Results], Findings]
             Column("by the best affordable"),
             Column("training PMACs", 3),
         )
-        lines = [
-            results.line(arm, colour, published=papers.get(arm)) for colour, arm in enumerate(results.arms)
-        ]
+        lines = [results.line(arm, colour, published=papers.get(arm)) for colour, arm in enumerate(results.arms)]
         table = Table(name, title, "setting", columns, tuple(rows), results.measured_in, note)
         return Findings((table,), (results.plot(name, title, note, lines),))
 
