@@ -42,7 +42,7 @@ def write_report(runs: Sequence[Run], path: Path | str) -> list[Path]:
     data_sets = sorted({run.recipe.data.name for run in runs})
     metrics = list(dict.fromkeys(run.metric for run in runs))
     shared = [(data, metric) for data in data_sets for metric in metrics]
-    content = {
+    content: dict[str, Any] = {
         "title": " and ".join(run.folder.path.name for run in runs) if len(runs) < 4 else f"{len(runs)} runs",
         "lead": f"Federated training of one elastic network: {' and '.join(metric.title for metric in metrics)} "
         "at every cost, and what each client gets.",

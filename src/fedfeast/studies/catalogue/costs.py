@@ -59,9 +59,7 @@ def _conclude_communication(results: Results) -> Findings:
 
 def logical_pmacs(built: Outline) -> float:
     """Return training PMACs as if a masked network cost what its client affords, and no more than the whole."""
-    recipe, network = built.recipe, built.method.network
-    nominal = recipe.settings().get("method.nominal_macs")
-    whole = float(nominal or network.macs(network.whole))
+    recipe, whole = built.recipe, built.method.operating_points()[-1].price
     participants = list(built.participants)
     costs = np.minimum(built.population.budgets_macs[participants], whole)
     visits = built.rounds_per_client * recipe.training.local_epochs
@@ -69,14 +67,15 @@ def logical_pmacs(built: Outline) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class _Costs:
+class Costs:
     """What a recipe asks of its clients; parameters in millions."""
 
     recipe: Recipe
     built: Outline
 
     @classmethod
-    def of(cls, recipe: Recipe) -> "_Costs":
+    def of(cls, recipe: Recipe) -> "Costs":
+        """Outline the recipe's federation."""
         return cls(recipe, outline(recipe))
 
     @cached_property
@@ -142,13 +141,13 @@ class _Costs:
         return np.concatenate(ratios)
 
 
-Of = Callable[[Outcome], _Costs]
+Of = Callable[[Outcome], Costs]
 
 
 def _conclude_footprint(results: Results) -> Findings:
-    costs = {(outcome.arm.name, outcome.seed): _Costs.of(outcome.recipe) for outcome in results.outcomes}
+    costs = {(outcome.arm.name, outcome.seed): Costs.of(outcome.recipe) for outcome in results.outcomes}
 
-    def of(outcome: Outcome) -> _Costs:
+    def of(outcome: Outcome) -> Costs:
         return costs[outcome.arm.name, outcome.seed]
 
     return Findings(
@@ -243,7 +242,7 @@ def _at_anchors(results: Results, of: Of) -> list[Table]:
     data, last = results.data, results.anchors[-1]
 
     budgets = [anchor.budget_macs for anchor in results.anchors]
-    Read = Callable[[_Costs, Sequence[float]], dict[float, float]]
+    Read = Callable[[Costs, Sequence[float]], dict[float, float]]
 
     def table(name: str, title: str, read: Read, papers: Mapping[str, float]) -> Table:
         found = {(one.arm.name, one.seed): read(of(one), budgets) for one in results.outcomes}
@@ -269,10 +268,10 @@ def _at_anchors(results: Results, of: Of) -> list[Table]:
         table(
             "footprint-sent",
             "Sent to a client that affords each anchor",
-            _Costs.sent_within,
+            Costs.sent_within,
             published.ENVELOPE_MILLIONS,
         ),
-        table("footprint-served", "Served at each anchor", _Costs.served_within, published.DEPLOYED_MILLIONS),
+        table("footprint-served", "Served at each anchor", Costs.served_within, published.DEPLOYED_MILLIONS),
     ]
 
 
