@@ -104,25 +104,34 @@ def _conclude(name: str, title: str, note: str) -> Callable[[Results], Findings]
     """Return what reads every arm at the anchors and over the population, beside the training that it took."""
 
     def conclude(results: Results) -> Findings:
-        papers = _papers_of(results)
-        rows = []
+        papers, first = _papers_of(results), next(iter(results.arms))
+        pmacs = {(one.arm.name, one.seed): _pmacs(one) for one in results.outcomes}
+        anchors, scores = [], []
         for arm in results.arms.values():
+            anchors.append(Row(arm.label, results.at_anchors(arm.name, papers.get(arm.name))))
             cells = (
-                *results.at_anchors(arm.name, papers.get(arm.name)),
                 results.cell(lambda outcome: outcome.score, arm.name),
                 results.cell(lambda outcome: outcome.best_score, arm.name),
-                results.cell(_pmacs, arm.name),
+                results.cell(
+                    lambda one: pmacs[one.arm.name, one.seed] / pmacs[first, one.seed],
+                    arm.name,
+                ),
             )
-            rows.append(Row(arm.label, cells))
+            scores.append(Row(arm.label, cells))
         columns = (
-            *results.anchor_columns(),
-            Column("population score"),
-            Column("by the best affordable"),
-            Column("training PMACs", 3),
+            Column(f"population score{results.percent}"),
+            Column(f"by the best affordable{results.percent}"),
+            Column("training compute"),
         )
         lines = [results.line(arm, colour, published=papers.get(arm)) for colour, arm in enumerate(results.arms)]
-        table = Table(name, title, "setting", columns, tuple(rows), results.measured_in, note)
-        return Findings((table,), (results.plot(name, title, note, lines),))
+        of_compute = f"Training compute is times that of {results.arms[first].label}."
+        return Findings(
+            (
+                Table(name, title, "setting", results.anchor_columns(), tuple(anchors), results.measured_in, note),
+                Table(f"{name}-scores", f"{title}: scores", "setting", columns, tuple(scores), note=of_compute),
+            ),
+            (results.plot(name, title, note, lines),),
+        )
 
     return conclude
 
@@ -209,5 +218,6 @@ BACKBONES = Study(
         "ResNet on the clients that afford it; clients without an affordable network count as unserved.",
     ),
     ("population.below_smallest",),
+    datasets=OUR_OWN,
 )
 CONTROLS = (WEIGHTING, LOCAL_EPOCHS, DISTILLATION, CACHE_SEARCH, PRESETS, BACKBONES)
