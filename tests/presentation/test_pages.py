@@ -8,7 +8,7 @@ from fedfeast.presentation.assets import read_asset
 from fedfeast.presentation.chart import ACCURACY, Chart, HeatMap, macs_axis, published_series
 from fedfeast.presentation.pages import Pictures, write_page
 
-EMPTY = {"notes": [], "comparison": [], "shared_figures": [], "runs": [], "differences": None}
+EMPTY: dict[str, object] = {"notes": [], "comparison": [], "shared_figures": [], "runs": [], "differences": None}
 CONTENT = {"title": "<T>", "lead": "lead", **EMPTY}
 
 

@@ -9,7 +9,7 @@ PAGE = "docs/differences.md"
 Certainty = Literal["read", "computed", "inferred"]
 CERTAINTIES: dict[Certainty, str] = {
     "read": "read in the code, which was not run",
-    "computed": "read, and computed again here with the same result",
+    "computed": "read in the code, and the numbers given were computed from it",
     "inferred": "inferred: one file that decides it is not readable",
 }
 
@@ -71,7 +71,7 @@ IN_THEIR_CODE = (
         "Costs of FIARSE's networks",
         "A client's share of the budget is taken as a share of the parameters and labelled as MACs. At the first "
         "weights, 25, 50, 229 and 408M truly cost 101, 145, 321 and 453M.",
-        "FIARSE's curve and score, which are favoured at small sizes.",
+        "FIARSE's curve and score: at small sizes it is compared at fewer MACs than it has.",
         "computed",
         "`method.threshold`: parameters in the authors' preset, macs by default.",
     ),
@@ -80,7 +80,7 @@ IN_THEIR_CODE = (
         "Features are divided by the width after the rectifiers, in evaluation too, instead of before the norm, where "
         "it has no effect: pooled features are 3.3, 11.9 and 45.5 times too large at widths 1/2, 1/4 and 1/8, which "
         "share one classifier.",
-        "HeteroFL's figures, which suffer at small widths.",
+        "HeteroFL's figures, most of all at small widths. The effect on accuracy is not measured.",
         "computed",
         "`method.scaler` of the authors' preset; left out by default.",
     ),
@@ -88,7 +88,7 @@ IN_THEIR_CODE = (
         "ScaleFL's loss and first level",
         "The weights of its exits add up to one half, and 32 clients whose budget is below the first level's 35.33M "
         "train it all the same.",
-        "ScaleFL's figures; halving acts like half the learning rate before decay.",
+        "ScaleFL's figures; its gradients are halved. The effect on accuracy is not measured.",
         "read",
         "`method.loss_scale`, `method.everyone_trains`, `method.levels` of the authors' preset.",
     ),
@@ -142,8 +142,8 @@ IN_THEIR_CODE = (
     Difference(
         "Seeds",
         "Every published figure is of one run.",
-        "All figures: a difference of a few tenths of a point needs no reason. Recalibration alone moves an "
-        "accuracy by .1 to .3 points, by a remark in the code.",
+        "All figures: a difference of a few tenths of a point may be chance. Recalibration that is not seeded moves "
+        "accuracies by .1 to .3 points, by a remark in the code.",
         "read",
         "`--seeds 0,1,2` gives mean and spread.",
     ),
