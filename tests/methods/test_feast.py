@@ -94,6 +94,21 @@ def test_the_losses_of_equation_9_on_hand_made_logits() -> None:
     assert math.isclose(float(loss), expected, rel_tol=1e-6)
 
 
+def test_a_temperature_divides_both_outputs_and_keeps_the_size_of_gradients() -> None:
+    method = Feast(NETWORK, CACHE, distillation_share=1.0, temperature=2.0)
+    teacher_logits, student_logits = torch.tensor([[math.log(16.0), 0.0]]), torch.tensor([[math.log(9.0), 0.0]])
+    _, carried = method.loss("teacher", (teacher_logits,), batch(), None, {})
+    torch.testing.assert_close(carried, torch.tensor([[0.8, 0.2]]))
+    loss, _ = method.loss("student", (student_logits,), batch(), carried, {})
+    assert math.isclose(float(loss), -4 * (0.8 * math.log(0.75) + 0.2 * math.log(0.25)), rel_tol=1e-6)
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, math.inf, math.nan])
+def test_a_temperature_that_is_none_is_refused(temperature: float) -> None:
+    with pytest.raises(InvalidInput, match=r"method.temperature = .*: give a number above 0"):
+        Feast(NETWORK, CACHE, temperature=temperature)
+
+
 @pytest.mark.parametrize("share", [-0.1, 1.5])
 def test_a_distillation_share_outside_0_to_1_is_refused(share: float) -> None:
     with pytest.raises(InvalidInput, match="distillation_share"):

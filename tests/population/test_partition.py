@@ -13,7 +13,7 @@ from fedfeast.population import (
     partition_by_budget,
     zipf_population,
 )
-from fedfeast.population.partition import apply_moves, cut_counts, draw_proportions, repair_moves
+from fedfeast.population.partition import PerClient, apply_moves, cut_counts, draw_proportions, repair_moves
 from fedfeast.randomness import named_generator
 
 PAPER_LABELS = np.arange(45_000) % 100  # 450 examples of each of 100 classes
@@ -265,3 +265,17 @@ def test_wrong_effective_alphas_are_refused() -> None:
         alpha_data_from_effective(0.0, 10, 10, 10)
     with pytest.raises(InvalidInput, match="0 examples, 10 classes and 10 clients"):
         alpha_data_from_effective(0.45, 0, 10, 10)
+
+
+def test_one_concentration_for_all_clients_divides_classes_alike_whatever_their_size() -> None:
+    labels = np.repeat([0, 1], [100, 10_000])
+    shares = np.full(4, 0.25)
+    draws = [
+        partition_by_budget(labels, shares, PerClient(0.5), named_generator(seed), min_shard=0) for seed in range(200)
+    ]
+    firsts = np.array([[(labels[shard] == 0).sum() / 100 for shard in one.shards] for one in draws])
+    # A part of Dir(a, a, a, a) has the variance (1/4) (3/4) / (4a + 1); the small class is divided first.
+    assert firsts.var(axis=0).mean() == pytest.approx(0.1875 / 3, rel=0.15)
+    assert all(np.sort(one.shards.order).tolist() == list(range(10_100)) for one in draws[:3])
+    with pytest.raises(InvalidInput, match=r"alpha_client is 0\.0"):
+        partition_by_budget(labels, shares, PerClient(0.0), named_generator(0))

@@ -8,7 +8,8 @@ from fedfeast.presentation.assets import read_asset
 from fedfeast.presentation.chart import ACCURACY, Chart, HeatMap, macs_axis, published_series
 from fedfeast.presentation.pages import Pictures, write_page
 
-CONTENT = {"title": "<T>", "lead": "lead", "notes": [], "comparison": [], "shared_figures": [], "runs": []}
+EMPTY: dict[str, object] = {"notes": [], "comparison": [], "shared_figures": [], "runs": [], "differences": None}
+CONTENT = {"title": "<T>", "lead": "lead", **EMPTY}
 
 
 def test_a_page_is_filled_escaped_and_written_whole(tmp_path: Path) -> None:

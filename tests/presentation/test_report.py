@@ -56,6 +56,16 @@ def test_different_data_sets_are_not_compared(runs: dict[str, fedfeast.Run], tmp
     assert {"curve-digits.svg", "curve-synthetic.svg"} <= {file.name for file in files}
 
 
+def test_published_points_lead_to_the_reasons_for_a_difference(runs: dict[str, fedfeast.Run], tmp_path: Path) -> None:
+    paper = fedfeast.Run(runs["fedavg"].folder)
+    data = paper.recipe.data.model_copy(update={"name": "cifar100"})
+    paper.recipe = paper.recipe.model_copy(update={"data": data})
+    page = write_report([paper], tmp_path / "report.html")[0].read_text()
+    assert page.count('href="#differences"') == page.count('id="differences"') == 1
+    assert "commit dbc4630" in page
+    assert "#differences" not in write_report([runs["fedavg"]], tmp_path / "digits.html")[0].read_text()
+
+
 def test_a_run_that_is_still_going_on(runs: dict[str, fedfeast.Run], tmp_path: Path) -> None:
     summary = runs["feast"].folder.path / "summary.json"
     content = summary.read_text()

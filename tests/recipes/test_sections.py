@@ -19,7 +19,7 @@ def test_every_method_has_a_section_with_its_hyper_parameters() -> None:
     assert {method_section(name)().model_dump()["name"] for name in METHODS} == METHODS.keys()
     elastic = {"backbone": "elastic", "widths": None}
     feast = method_section("feast")().model_dump()
-    assert feast == {"name": "feast", "rule": "full", "distillation_share": 0.5, **elastic}
+    assert feast == {"name": "feast", "rule": "full", "distillation_share": 0.5, "temperature": 1.0, **elastic}
     assert method_section("fedavg").model_validate({"max_macs": 3e6}).model_dump() == {
         "name": "fedavg",
         "max_macs": 3e6,
@@ -32,6 +32,10 @@ def test_one_alpha_is_enough_and_two_are_too_many() -> None:
     assert PartitionSection(alpha_data=0.1).alpha_eff is None
     with pytest.raises(ValidationError, match="set the same thing"):
         PartitionSection(alpha_eff=0.3, alpha_data=0.1)
+    alike = PartitionSection(alpha_client=0.1)
+    assert (alike.alpha_eff, alike.alpha_data, alike.alpha_client) == (None, None, 0.1)
+    with pytest.raises(ValidationError, match=r"partition.alpha_data = 0.2 and partition.alpha_client = 0.1"):
+        PartitionSection(alpha_data=0.2, alpha_client=0.1)
 
 
 def test_settings_that_a_source_would_ignore_are_refused() -> None:

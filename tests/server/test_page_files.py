@@ -35,6 +35,15 @@ def test_a_file_is_sent_once(client: Any, path: str, kind: str) -> None:
     assert head.headers["content-length"] == str(len(answer.content))
 
 
+def test_the_page_leads_to_the_reasons_for_a_difference(client: Any) -> None:
+    assert 'href="differences"' in client.get("/").text
+    answer = client.get("/differences")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert "commit dbc4630" in answer.text
+    assert "<style" not in answer.text, "the server's pages may run and style nothing inline"
+    assert "<script" not in answer.text
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -61,8 +70,9 @@ def test_pages_load_only_what_is_served_here(client: Any) -> None:
     assert not any(name.endswith(".py") for name in OURS)
     names = {f"static/{name}" for name in OURS | SHARED}
     loaded = set()
-    for page in ("/", "/docs"):
-        loaded |= set(re.findall(r'(?:src|href)="([^"#]+)"', client.get(page).text)) - {"./", "docs", "openapi.json"}
+    elsewhere = {"./", "docs", "openapi.json", "differences"}
+    for page in ("/", "/docs", "/differences"):
+        loaded |= set(re.findall(r'(?:src|href)="([^"#]+)"', client.get(page).text)) - elsewhere
     assert loaded | {"static/drawing.js"} == names
     for name in names:
         answer = client.get(f"/{name}")

@@ -13,7 +13,7 @@ from fedfeast.planning.outline import Outline, outline
 from fedfeast.population import paper_population
 from fedfeast.recipes import Recipe, load_recipe
 from fedfeast.studies.arms import Arm
-from fedfeast.studies.catalogue import costs
+from fedfeast.studies.catalogue import baselines, costs, coverage
 from fedfeast.studies.results import Outcome, Results
 from fedfeast.studies.study import RECIPES, Study
 
@@ -38,7 +38,8 @@ def _outlined_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "outline", remember)
-        patch.setattr(costs, "outline", remember)
+        for module in (baselines, costs, coverage):
+            patch.setattr(module, "outline", remember)
         yield
 
 

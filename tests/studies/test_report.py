@@ -1,14 +1,19 @@
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from markupsafe import escape
 
 from fedfeast.evaluation import Curve, CurvePoint
+from fedfeast.evaluation.differences import IN_THEIR_CODE
 from fedfeast.studies import StudyOptions, StudyPlan, StudyResult
 from fedfeast.studies.catalogue.rules import TRAINING_RULES
-from fedfeast.studies.report import describe_result, write_study_report
+from fedfeast.studies.report import describe_result, notes_of, write_study_report
 from fedfeast.studies.results import Outcome, Results
+from fedfeast.studies.study import Findings
+from fedfeast.studies.tables import Cell
 
 
 @pytest.fixture
@@ -44,6 +49,27 @@ def test_the_page_states_the_protocol_and_sets_numbers_beside_the_papers(result:
     ):
         assert part in page, part
     assert page.count('data-chart="chart-') == 1
+
+
+def test_published_figures_lead_to_the_reasons_for_a_difference(result: StudyResult) -> None:
+    page = write_study_report(result)[0].read_text()
+    assert page.count('href="#differences"') == 2, "one of the table, one of the figure"
+    assert page.count('id="differences"') == 1
+    assert "commit dbc4630" in page
+    assert all(str(escape(one.name)) in page for one in IN_THEIR_CODE)
+    assert "<code>partition.loaded</code>" in page
+    assert notes_of(result)[-1] == "Why figures may differ from the paper's: docs/differences.md."
+
+
+def test_where_nothing_is_published_nothing_is_explained(result: StudyResult, tmp_path: Path) -> None:
+    (table,) = result.findings.tables
+    alone = tuple(replace(row, cells=tuple(Cell(cell.ours) for cell in row.cells)) for row in table.rows)
+    (plot,) = result.findings.plots
+    lines = tuple(replace(line, published=()) for line in plot.lines)
+    findings = Findings((replace(table, rows=alone),), (replace(plot, lines=lines),))
+    page = write_study_report(replace(result, findings=findings))[0].read_text()
+    assert "#differences" not in page
+    assert "dbc4630" not in page
 
 
 def test_the_page_is_self_contained_and_its_links_lead_to_files_beside_it(result: StudyResult) -> None:

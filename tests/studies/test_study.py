@@ -11,13 +11,13 @@ from fedfeast.studies.arms import LABELS, method_arm
 from fedfeast.studies.catalogue.digits import DIGITS
 from fedfeast.studies.catalogue.rules import TRAINING_RULES
 from fedfeast.studies.options import StudyOptions, parse_seeds
-from fedfeast.studies.study import RECIPES
+from fedfeast.studies.study import LETTER, RECIPES
 
 
 def test_every_data_set_has_its_recipe() -> None:
     assert set(RECIPES.values()) <= set(packaged_recipes())
     for dataset, recipe in RECIPES.items():
-        assert load_recipe(recipe).data.name == dataset
+        assert load_recipe(recipe).data.name == ("cifar100" if dataset == LETTER else dataset)
         assert load_recipe(recipe).name == recipe
 
 
@@ -47,7 +47,7 @@ def test_the_recipe_of_a_study() -> None:
     ("options", "sentence"),
     [
         ({"rounds": 0}, "--rounds 0: give at least 1"),
-        ({"dataset": "cifar"}, "--dataset 'cifar' is unknown: choose one of cifar100, cinic10, tinyimagenet, digits"),
+        ({"dataset": "cifar"}, "--dataset 'cifar' is unknown: choose one of cifar100, cifar100-authors, cinic10"),
         ({"seeds": ()}, "--seeds names no seed"),
         ({"seeds": (0, 1, 0)}, "--seeds 0,1,0 repeats 0"),
         ({"settings": ["seed=3"]}, "--set seed=... is not for studies: use --seeds"),

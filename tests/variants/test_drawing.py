@@ -3,13 +3,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny import SPACE
+from tiny import NETWORK, SPACE
 
 from fedfeast.errors import InvalidInput
-from fedfeast.networks import Architecture, SearchSpace
+from fedfeast.networks import Architecture, ElasticResNet, SearchSpace
 from fedfeast.networks.cost import count_macs, count_parameters
 from fedfeast.randomness import named_generator
-from fedfeast.variants import draw_architectures
+from fedfeast.recipes import load_recipe
+from fedfeast.recipes.building import build_cache, build_network
+from fedfeast.variants import draw_architectures, draw_cache, read_cache
 
 PAPER = SearchSpace()
 TINY = replace(SPACE, stem_channels=8, stage_channels=(16, 32), image_channels=3, classes=3)
@@ -106,3 +108,19 @@ def test_drawing_is_given_up_where_hardly_any_network_is_affordable(monkeypatch:
     monkeypatch.setattr("fedfeast.variants.drawing.MOST_BATCHES", 3)
     with pytest.raises(InvalidInput, match="none of 12,288 networks drawn from the space costs at most 4000000 MACs"):
         draw_architectures(PAPER, 1, 4e6, named_generator(0))
+
+
+@pytest.mark.parametrize(
+    ("recipe_name", "cache"), [("digits", "digits-8-random"), ("cifar100-paper", "cifar100-56-random")]
+)
+def test_the_packaged_random_caches_are_what_their_script_draws(recipe_name: str, cache: str) -> None:
+    recipe = load_recipe(recipe_name)
+    network = build_network(recipe)
+    assert isinstance(network, ElasticResNet)
+    costs = [variant.macs for variant in build_cache(recipe, network)]
+    assert draw_cache(network, costs, named_generator(0, "random cache")) == read_cache(cache, network)
+
+
+def test_costs_that_the_space_does_not_have_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="costs 95% to 100 % of 10 MACs: give costs that the space has"):
+        draw_cache(NETWORK, [10], named_generator(0))

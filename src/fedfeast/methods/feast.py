@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass
+from math import inf
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -34,6 +35,7 @@ class Feast(EnvelopeRouting):
     cache: VariantCache
     rule: TrainingRule = "full"  # the rows of the paper's component table
     distillation_share: float = 0.5  # rho_kd
+    temperature: float = 1.0  # by which teacher's and students' outputs are divided; the loss is times its square
     backbone: Backbone = "elastic"
     widths: tuple[float, ...] | None = None  # of the ResNet's channels, where that is the backbone
 
@@ -46,6 +48,8 @@ class Feast(EnvelopeRouting):
     def __post_init__(self) -> None:
         if not 0 <= self.distillation_share <= 1:
             raise InvalidInput(f"method.distillation_share = {self.distillation_share}: give a share from 0 to 1.")
+        if not 0 < self.temperature < inf:
+            raise InvalidInput(f"method.temperature = {self.temperature}: give a number above 0; the paper has 1.")
 
     def passes(self, assignment: Assignment, step: int, generator: np.random.Generator) -> list[Pass]:
         """Return a_max first, then a_min and one random intermediate, as far as they exist (Sec. 3.4)."""
@@ -82,9 +86,14 @@ class Feast(EnvelopeRouting):
         (logits,) = outputs
         supervised = supervised_loss(logits, batch)
         if role == "teacher":
-            return supervised, batch.task.soften(logits.detach())
+            return supervised, batch.task.soften(self._tempered(logits.detach()))
         if role == "student":
             assert carried is not None, "the teacher's pass comes first"
-            distilled = batch.task.distillation_loss(logits, carried, batch.labels_a)
+            distilled = batch.task.distillation_loss(self._tempered(logits), carried, batch.labels_a)
+            if self.temperature != 1:
+                distilled = self.temperature**2 * distilled  # gradients keep their size
             return (1 - self.distillation_share) * supervised + self.distillation_share * distilled, carried
         return supervised, carried
+
+    def _tempered(self, logits: Tensor) -> Tensor:
+        return logits if self.temperature == 1 else logits / self.temperature

@@ -61,7 +61,7 @@ def plan_recipe(
         "memory": plan_memory(built, round(float(expected.sum()))),
         "selection": _plan_selection(built),
     }
-    stated = _plan_stated(built)
+    stated = plan_stated(built)
     if stated is not None:
         plan["compute"]["stated"] = stated
     if built.natural is not None:
@@ -220,9 +220,15 @@ def plan_traffic(built: Outline) -> dict[str, Any]:
     }
 
 
-def plan_compute(recipe: Recipe) -> dict[str, float]:
+def count_examples(built: Outline) -> np.ndarray:
+    """Return how many examples each client holds: as drawn where that can be known, else on average."""
+    expected, partition = _expected_examples(built)
+    return expected if partition is None else partition.shards.sizes.astype(np.float64)
+
+
+def plan_compute(recipe: Recipe | Outline) -> dict[str, float]:
     """Return the training compute alone, from expected shards."""
-    built = outline(recipe)
+    built = outline(recipe) if isinstance(recipe, Recipe) else recipe
     return _plan_compute(built, _expected_examples(built)[0], None)
 
 
@@ -239,7 +245,7 @@ def _plan_compute(built: Outline, expected: np.ndarray, partition: Partition | N
     return numbers
 
 
-def _plan_stated(built: Outline) -> dict[str, float] | None:
+def plan_stated(built: Outline) -> dict[str, float] | None:
     """Return the training PMACs by the MACs that a cache states, counted as its makers do; None without any."""
     stated = {variant.architecture: variant.stated_macs for variant in built.cache}
     trained = {one for group in built.groups for one in group.expected_passes(built.method)}
@@ -250,8 +256,7 @@ def _plan_stated(built: Outline) -> dict[str, float] | None:
     if built.recipe.population.source == "authors":
         # Their figures are of the shards that they drew for budgets from 25M on (docs/decisions/031).
         accounted = outline(resolve_recipe(built.recipe, {"population.least_macs": STATED_LEAST_MACS}))
-    expected, partition = _expected_examples(accounted)
-    sizes = expected if partition is None else partition.shards.sizes.astype(np.float64)
+    sizes = count_examples(accounted)
     return {
         "training_pmacs": _training_pmacs(accounted, sizes, cost=costs.__getitem__),
         "single_variant_pmacs": _training_pmacs(accounted, sizes, largest_only=True, cost=costs.__getitem__),

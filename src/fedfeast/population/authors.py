@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from fedfeast.errors import InvalidInput
 from fedfeast.population.budgets import PAPER_GREATEST_MACS, Population, ranks_to_budgets
-from fedfeast.population.partition import Partition, Shards
+from fedfeast.population.partition import Partition, PerClient, Shards
 from fedfeast.randomness import legacy_stream
 
 LEAST_MACS = 24_957_968.0  # the least stated cost of their 56 networks
@@ -80,7 +80,7 @@ def partition_stream(num_training: int, num_clients: int, server_has_own: bool) 
 def partition_as_authors(
     labels: NDArray[np.integer],
     data_shares: NDArray[np.float64],
-    alpha_data: float,
+    alpha_data: float | PerClient,
     stream: np.random.RandomState,
     *,
     min_shard: int = LEAST_SHARD,
@@ -105,7 +105,10 @@ def partition_as_authors(
 
 
 def _draw_shards(
-    classes: list[NDArray[np.int64]], shares: NDArray[np.float64], alpha_data: float, stream: np.random.RandomState
+    classes: list[NDArray[np.int64]],
+    shares: NDArray[np.float64],
+    alpha_data: float | PerClient,
+    stream: np.random.RandomState,
 ) -> Shards | None:
     """Draw all shards once; None where a class has nobody to go to."""
     num_examples = sum(map(len, classes))
@@ -114,8 +117,12 @@ def _draw_shards(
     for members in classes:
         shuffled = members.copy()
         stream.shuffle(shuffled)
+        if isinstance(alpha_data, PerClient):
+            concentrations = np.full(len(shares), alpha_data.alpha)
+        else:
+            concentrations = alpha_data * shares * len(members)
         with np.errstate(invalid="ignore"):
-            drawn = stream.dirichlet(np.maximum(alpha_data * shares * len(members), LEAST_CONCENTRATION))
+            drawn = stream.dirichlet(np.maximum(concentrations, LEAST_CONCENTRATION))
         # Whoever has his share already stands back; the last client takes what truncation leaves.
         open_shares = drawn * (sizes < shares * num_examples)
         total = open_shares.sum()

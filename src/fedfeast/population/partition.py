@@ -82,10 +82,17 @@ def alpha_data_from_effective(alpha_eff: float, num_examples: int, num_classes: 
     return alpha_eff * num_classes * num_clients / num_examples
 
 
+@dataclass(frozen=True)
+class PerClient:
+    """A Dirichlet concentration that every client has in every class, in place of alpha_data * N_k * q."""
+
+    alpha: float
+
+
 def partition_by_budget(
     labels: NDArray[np.integer],
     data_shares: NDArray[np.floating],
-    alpha_data: float,
+    alpha_data: float | PerClient,
     generator: np.random.Generator,
     *,
     min_shard: int = 1,
@@ -104,7 +111,12 @@ def partition_by_budget(
         # A Dirichlet draw with entries zeroed and renormalised is the draw with those shares at zero.
         # Choice: a full client is left out of the next classes; within a class it may pass its cap.
         open_shares = np.where(sizes < caps * (1 - 1e-12), shares, 0.0)
-        proportions = draw_proportions(open_shares, alpha_data * num_in_class, generator)
+        if isinstance(alpha_data, PerClient):
+            is_open = open_shares > 0
+            alike = is_open / is_open.sum()
+            proportions = draw_proportions(alike, alpha_data.alpha * float(is_open.sum()), generator)
+        else:
+            proportions = draw_proportions(open_shares, alpha_data * num_in_class, generator)
         counts = cut_counts(proportions, num_in_class)
         owners[members] = np.repeat(np.arange(len(shares)), counts)
         sizes += counts
@@ -203,13 +215,16 @@ def _checked_shares(data_shares: NDArray[np.floating]) -> NDArray[np.float64]:
     return np.asarray(shares / total, dtype=np.float64)
 
 
-def _check_sizes(labels: NDArray[np.integer], num_clients: int, alpha_data: float, min_shard: int) -> None:
+def _check_sizes(labels: NDArray[np.integer], num_clients: int, alpha_data: float | PerClient, min_shard: int) -> None:
     if labels.ndim != 1 or labels.size == 0 or labels.dtype.kind not in "iu":
         raise InvalidInput(
             f"Labels are {labels.dtype} of shape {labels.shape}; give one integer per example, at least one."
         )
-    if not 0 < alpha_data < 1e300:
-        raise InvalidInput(f"alpha_data is {alpha_data}; give a positive finite number, e.g. 0.1.")
+    name, alpha = (
+        ("alpha_client", alpha_data.alpha) if isinstance(alpha_data, PerClient) else ("alpha_data", alpha_data)
+    )
+    if not 0 < alpha < 1e300:
+        raise InvalidInput(f"{name} is {alpha}; give a positive finite number, e.g. 0.1.")
     if min_shard < 0:
         raise InvalidInput(f"min_shard is {min_shard}; give at least 0.")
     if num_clients * min_shard > labels.size:

@@ -9,6 +9,7 @@ from typing import Any
 
 import jinja2
 
+from fedfeast.evaluation.differences import IN_THEIR_CODE, OF_OUR_OWN, SOURCE
 from fedfeast.presentation.assets import read_asset
 from fedfeast.presentation.chart import AnyChart
 from fedfeast.presentation.pictures import draw_charts
@@ -17,6 +18,12 @@ from fedfeast.whole_files import write_text
 
 def write_page(template: str, content: Mapping[str, Any], path: Path) -> None:
     """Fill a template and write it whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, render_page(template, content))
+
+
+def render_page(template: str, content: Mapping[str, Any]) -> str:
+    """Fill a template."""
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(
             lambda name: resources.files("fedfeast.presentation").joinpath("templates", name).read_text()
@@ -24,9 +31,13 @@ def write_page(template: str, content: Mapping[str, Any], path: Path) -> None:
         autoescape=True,
         undefined=jinja2.StrictUndefined,
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
     look = {"style": read_asset("style.css"), "charts": read_asset("charts.js")}
-    write_text(path, environment.get_template(template).render({**look, **content}))
+    return environment.get_template(template).render({**look, **content})
+
+
+def known_differences() -> dict[str, Any]:
+    """Return what a page says of the reasons for which figures differ from the published ones."""
+    return {"source": SOURCE, "reasons": IN_THEIR_CODE, "own": OF_OUR_OWN}
 
 
 class Pictures:
@@ -43,8 +54,12 @@ class Pictures:
         charts: Sequence[AnyChart],
         caption: str,
         linked: bool = False,
+        published: bool = False,
     ) -> dict[str, Any]:
-        """Draw charts in both formats; return what the page shows of them, with links to the files if wanted."""
+        """Draw charts in both formats; return what the page shows of them, with links to the files if wanted.
+
+        Where published figures are among them, the page leads to the reasons for a difference.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         numbered = (f"{name}-{number}" for number in count(2))  # runs in different places may have one name
         name = next(one for one in chain([name], numbered) if self.folder / f"{one}.svg" not in self.files)
@@ -60,6 +75,7 @@ class Pictures:
             ],
             "caption": caption,
             "links": [f"{self.folder.name}/{file.name}" for file in files] if linked else [],
+            "published": published,
         }
 
 

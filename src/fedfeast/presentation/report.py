@@ -10,8 +10,15 @@ from fedfeast.data.tasks import ACCURACY, Metric
 from fedfeast.errors import InvalidInput
 from fedfeast.planning.coverage import cover
 from fedfeast.planning.outline import outline
-from fedfeast.presentation.pages import Pictures, write_page
-from fedfeast.presentation.run_charts import clients_charts, coverage_charts, curve_charts, history_charts, label_of
+from fedfeast.presentation.pages import Pictures, known_differences, write_page
+from fedfeast.presentation.run_charts import (
+    clients_charts,
+    coverage_charts,
+    curve_charts,
+    has_published,
+    history_charts,
+    label_of,
+)
 from fedfeast.presentation.tables import (
     best_scores,
     cost_headings,
@@ -35,7 +42,7 @@ def write_report(runs: Sequence[Run], path: Path | str) -> list[Path]:
     data_sets = sorted({run.recipe.data.name for run in runs})
     metrics = list(dict.fromkeys(run.metric for run in runs))
     shared = [(data, metric) for data in data_sets for metric in metrics]
-    content = {
+    content: dict[str, Any] = {
         "title": " and ".join(run.folder.path.name for run in runs) if len(runs) < 4 else f"{len(runs)} runs",
         "lead": f"Federated training of one elastic network: {' and '.join(metric.title for metric in metrics)} "
         "at every cost, and what each client gets.",
@@ -53,6 +60,8 @@ def write_report(runs: Sequence[Run], path: Path | str) -> list[Path]:
         "runs": [_describe(run, pictures) for run in runs],
     }
     content["shared_figures"] = [figure for figure in content["shared_figures"] if figure]
+    is_published = any(figure["published"] for figure in content["shared_figures"])
+    content["differences"] = known_differences() if is_published else None
     write_page("report.html.j2", content, path)
     return [path, *pictures.files]
 
@@ -94,7 +103,8 @@ def _curves(
     heading = f"{title} and cost"
     of_data, of_metric = several
     name = "curve" + (f"-{data}" if of_data else "") + (f"-{metric.name}" if of_metric else "")
-    return pictures.add(f"{heading} on {data}" if of_data else heading, name, curve_charts(measured), caption)
+    heading = f"{heading} on {data}" if of_data else heading
+    return pictures.add(heading, name, curve_charts(measured), caption, published=has_published(measured))
 
 
 def _comparison(runs: Sequence[Run]) -> list[list[str]]:

@@ -44,7 +44,7 @@ def curve_charts(runs: Sequence[Run]) -> list[Chart]:
     lines = [(run, label, curve) for run in runs for label, curve in named_curves(run).items()]
     series = [_curve_series(run, label, curve, number) for number, (run, label, curve) in enumerate(lines)]
     anchors: tuple[float, ...] = ()
-    if all(run.recipe.data.name == "cifar100" for run in runs):
+    if has_published(runs):
         anchors = tuple(ANCHORS_MACS)
         published = list(zip(anchors, TRAINING_RULES["cifar100"]["full"], strict=True))
         series.append(published_series(f"the paper's FEAST, {ROUNDS} rounds", published, "ink"))
@@ -57,6 +57,11 @@ def curve_charts(runs: Sequence[Run]) -> list[Chart]:
         Chart(axis, metric_axis(curve.metric, what), tuple(series), anchors=anchors),
         Chart(axis, COUNTED_CLIENTS, bars=bars, bar_name="clients", height=170),
     ]
+
+
+def has_published(runs: Sequence[Run]) -> bool:
+    """Return whether the paper's points stand beside the curves of these runs."""
+    return all(run.recipe.data.name == "cifar100" for run in runs)
 
 
 def named_curves(run: Run) -> dict[str, Curve]:

@@ -36,7 +36,7 @@ from fedfeast.population import (
 )
 from fedfeast.population.authors import authors_shares
 from fedfeast.population.natural import ClientDivision, assign_budgets, natural_partition
-from fedfeast.population.partition import are_classes
+from fedfeast.population.partition import PerClient, are_classes
 from fedfeast.randomness import named_generator
 from fedfeast.recipes.recipe import Recipe
 from fedfeast.recipes.sections import PopulationSection
@@ -259,20 +259,28 @@ def build_partition(
 
 def _draw_partition(recipe: Recipe, population: Population, labels: np.ndarray) -> Partition:
     section, facts, shared = recipe.partition, recipe.data.facts, recipe.population
-    alpha_data = section.alpha_data
-    if alpha_data is None:
-        assert section.alpha_eff is not None
-        alpha_data = alpha_data_from_effective(section.alpha_eff, len(labels), facts.classes, population.num_clients)
+    alpha = _build_concentration(recipe, len(labels), population.num_clients)
     if section.rule == "authors":
         stream = partition_stream(facts.train_examples, population.num_clients, facts.server_examples > 0)
         shares = authors_shares(population, shared.gamma, shared.cap_macs)
-        return partition_as_authors(labels, shares, alpha_data, stream, min_shard=section.min_shard)
+        return partition_as_authors(labels, shares, alpha, stream, min_shard=section.min_shard)
     if section.class_order == "permuted":
         # The order in which classes are divided is that of their labels.
         labels = named_generator(recipe.seed, "class order").permutation(facts.classes)[labels]
     shares = population.data_shares(shared.gamma, shared.cap_macs)
     generator = named_generator(recipe.seed, "partition")
-    return partition_by_budget(labels, shares, alpha_data, generator, min_shard=section.min_shard)
+    return partition_by_budget(labels, shares, alpha, generator, min_shard=section.min_shard)
+
+
+def _build_concentration(recipe: Recipe, num_examples: int, num_clients: int) -> float | PerClient:
+    """Return alpha_data, or the concentration that all clients have alike."""
+    section = recipe.partition
+    if section.alpha_client is not None:
+        return PerClient(section.alpha_client)
+    if section.alpha_data is not None:
+        return section.alpha_data
+    assert section.alpha_eff is not None
+    return alpha_data_from_effective(section.alpha_eff, num_examples, recipe.data.facts.classes, num_clients)
 
 
 def _listed_partition(population: Population, division: TrainingDivision) -> Partition:

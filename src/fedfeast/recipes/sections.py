@@ -206,10 +206,11 @@ class PopulationSection(Section):
 
 
 class PartitionSection(Section):
-    """How unequal the clients' data are; give alpha_eff or alpha_data."""
+    """How unequal the clients' data are; give alpha_eff, alpha_data or alpha_client."""
 
     alpha_eff: float | None = Field(None, gt=0)
     alpha_data: float | None = Field(None, gt=0)
+    alpha_client: float | None = Field(None, gt=0)  # of every client in every class, whatever their shares and sizes
     min_shard: int = Field(1, ge=1)
     rule: Literal["dirichlet", "authors"] = "dirichlet"  # authors: their draw, repeated until no shard is too small
     loaded: Literal["as-designed", "as-loaded"] = "as-designed"  # as-loaded: the index slip of the authors' loader
@@ -245,16 +246,17 @@ class PartitionSection(Section):
     @model_validator(mode="before")
     @classmethod
     def _one_alpha(cls, table: Any) -> Any:
-        """Fill in the paper's alpha_eff where neither is given; refuse both."""
+        """Fill in the paper's alpha_eff where none is given; refuse two."""
         if not isinstance(table, dict):
             return table
         table = {key: value for key, value in table.items() if value is not None}
-        if "alpha_eff" in table and "alpha_data" in table:
+        one, *others = [name for name in ("alpha_eff", "alpha_data", "alpha_client") if name in table] or ["alpha_eff"]
+        for other in others:
             raise InvalidInput(
-                f"partition.alpha_eff = {table['alpha_eff']} and partition.alpha_data = {table['alpha_data']} "
+                f"partition.{one} = {table[one]} and partition.{other} = {table[other]} "
                 "set the same thing: give one of them (set the other to none)."
             )
-        return table if "alpha_data" in table else {"alpha_eff": 0.45, **table}
+        return {"alpha_eff": 0.45, **table} if one == "alpha_eff" else table
 
 
 class NetworkSection(Section):

@@ -1,8 +1,10 @@
 """The page's files over HTTP: its own, and the style and charts that reports share."""
 
 from fastapi import FastAPI, HTTPException, Request
-from fastapi.responses import Response
+from fastapi.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
+
+from fedfeast.presentation.pages import known_differences, render_page
 
 PAGES = {"/": "index.html", "/docs": "docs.html"}
 LOADED = (".css", ".js", ".svg")  # what pages load; the shared folder holds Python, too
@@ -17,6 +19,12 @@ def add_page(app: FastAPI) -> None:
             return await files.get_response(name, request.scope)
 
         app.add_api_route(path, page, methods=["GET", "HEAD"], include_in_schema=False)
+
+    text = render_page("differences.html.j2", {"differences": known_differences()})
+
+    @app.api_route("/differences", methods=["GET", "HEAD"], include_in_schema=False)
+    async def differences() -> Response:
+        return HTMLResponse(text)
 
     # A route and not a mount, which would be counted among requests that lead nowhere.
     @app.api_route("/static/{name}", methods=["GET", "HEAD"], include_in_schema=False)

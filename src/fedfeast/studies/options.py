@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from fedfeast.errors import InvalidInput
+from fedfeast.methods import find_method
 from fedfeast.recipes import Recipe, load_recipe
 from fedfeast.recipes.recipe import parse_setting
-from fedfeast.studies.study import RECIPES, Study
+from fedfeast.studies.arms import BASELINES
+from fedfeast.studies.study import LETTER, RECIPES, Study
 
 # Settings that a study decides, or that have an option of their own.
 RESERVED = {
@@ -58,7 +60,16 @@ class StudyOptions:
         settings: dict[str, Any] = {"seed": self.seeds[0]}
         if self.rounds is not None:
             settings["training.rounds"] = self.rounds
-        return load_recipe(RECIPES[dataset], {**settings, **self.given(), **further})
+        own = letter_settings(str(further.get("method.name", "feast"))) if dataset == LETTER else {}
+        return load_recipe(RECIPES[dataset], {**settings, **own, **self.given(), **further})
+
+
+def letter_settings(method: str) -> dict[str, Any]:
+    """Return in what the authors' own runs of a method differ from those of FEAST."""
+    settings: dict[str, Any] = {"method.preset": "authors"} if "authors" in find_method(method).presets else {}
+    if method in BASELINES:
+        settings |= {"evaluation.selection": "largest", "evaluation.anchors": None}
+    return settings
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:

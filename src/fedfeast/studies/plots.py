@@ -54,6 +54,11 @@ class Plot:
     graded: bool = False  # colours follow an order, as in a sweep
     metric: Metric = ACCURACY
 
+    @property
+    def published(self) -> bool:
+        """Whether the paper's points are in it."""
+        return any(line.published for line in self.lines)
+
     def to_tree(self) -> dict[str, Any]:
         """Return the plot as plain values; accuracies by their name, values of other metrics as such."""
         key = "accuracy" if self.metric == ACCURACY else "value"
@@ -76,7 +81,7 @@ class Plot:
             series.append(Series(line.label, points, colour, mark_of(line.colour), dash=dash))
             if line.published:
                 series.append(published_series("", line.published, colour))
-        if any(line.published for line in self.lines):
+        if self.published:
             series.append(published_series("the paper's", (), "ink"))
         least = min(point.macs for line in self.lines for point in line.points)
         shade_to = 0.98 * self.shared_from_macs if least < 0.99 * self.shared_from_macs else None

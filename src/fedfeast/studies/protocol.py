@@ -7,7 +7,7 @@ from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import published
 from fedfeast.recipes import Recipe, load_recipe
 from fedfeast.recipes.building import build_selection
-from fedfeast.studies.study import RECIPES
+from fedfeast.studies.study import LETTER, RECIPES
 from fedfeast.units import format_macs
 
 # Choice: who computes, how exactly and how often it is saved is no part of the protocol (docs/decisions/016).
@@ -23,6 +23,11 @@ def differences(one: Recipe, other: Recipe) -> dict[str, tuple[Any, Any]]:
 def is_of(setting: str, names: Sequence[str]) -> bool:
     """Return whether a setting is one of the names or lies in a section that is."""
     return any(setting == name or setting.startswith(f"{name}.") for name in names)
+
+
+def own_of_methods(base: Recipe) -> tuple[str, ...]:
+    """Return the settings in which methods differ by the authors' letter: by what their served round is chosen."""
+    return ("evaluation.selection", "evaluation.anchors") if base.name == RECIPES[LETTER] else ()
 
 
 def refuse_disagreement(recipes: Mapping[str, Recipe], varied: Sequence[str]) -> None:
@@ -61,7 +66,8 @@ def _describe_population(base: Recipe) -> str:
     if population.source == "data":
         budgets = drawn if population.file is None else f"budgets of {population.file}"
         return f"the clients that the data have, {budgets}; some are held out for the test"
-    alpha = f"alpha_eff {partition.alpha_eff:g}" if partition.alpha_eff else f"alpha_data {partition.alpha_data:g}"
+    names = ("alpha_eff", "alpha_data", "alpha_client")
+    alpha = next(f"{name} {value:g}" for name in names if (value := getattr(partition, name)) is not None)
     clients = {
         "paper": "the paper's 100 clients",
         "authors": f"{population.num_clients} clients as the authors drew them, {drawn}",

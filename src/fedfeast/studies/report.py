@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from fedfeast.presentation.pages import Pictures, write_page
+from fedfeast.evaluation.differences import PAGE
+from fedfeast.presentation.pages import Pictures, known_differences, write_page
 from fedfeast.runs import Run
 from fedfeast.studies import StudyResult
 from fedfeast.studies.protocol import departures, describe_protocol
@@ -33,9 +34,11 @@ def write_study_report(result: StudyResult) -> list[Path]:
             for table in findings.tables
         ],
         "figures": [
-            pictures.add(plot.title, plot.name, [plot.chart()], plot.caption, linked=True) for plot in findings.plots
+            pictures.add(plot.title, plot.name, [plot.chart()], plot.caption, linked=True, published=plot.published)
+            for plot in findings.plots
         ],
         "runs": _runs(result),
+        "differences": known_differences() if has_published(result) else None,
         "recipe": plan.base.to_toml(),
     }
     write_page("study.html.j2", content, page)
@@ -44,7 +47,14 @@ def write_study_report(result: StudyResult) -> list[Path]:
 
 def notes_of(result: StudyResult) -> list[str]:
     """Return what a reader must know before the numbers."""
-    return [*departures(result.plan.base), *result.findings.notes]
+    why = [f"Why figures may differ from the paper's: {PAGE}."] if has_published(result) else []
+    return [*departures(result.plan.base), *result.findings.notes, *why]
+
+
+def has_published(result: StudyResult) -> bool:
+    """Return whether any of the paper's figures stands beside ours."""
+    findings = result.findings
+    return any(table.published for table in findings.tables) or any(plot.published for plot in findings.plots)
 
 
 def describe_result(result: StudyResult, files: list[Path]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from fedfeast.runs.folder import RunFolder
 from fedfeast.runs.training import Silent
 from fedfeast.studies.arms import Arm
 from fedfeast.studies.options import StudyOptions
-from fedfeast.studies.protocol import differences, is_of, refuse_disagreement
+from fedfeast.studies.protocol import differences, is_of, own_of_methods, refuse_disagreement
 from fedfeast.studies.results import Outcome, Results
 from fedfeast.studies.side_by_side import (
     PendingRun,
@@ -106,7 +106,7 @@ def plan_study(study: Study, folder: Path, options: StudyOptions) -> StudyPlan:
         for arm in arms
         for seed in options.seeds
     )
-    refuse_disagreement({run.label: run.recipe for run in runs}, study.varied)
+    refuse_disagreement({run.label: run.recipe for run in runs}, (*study.varied, *own_of_methods(base)))
     return StudyPlan(study, base, runs, options, folder)
 
 

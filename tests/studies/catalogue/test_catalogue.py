@@ -1,26 +1,31 @@
 """Every study of the paper: what its table and plots say, on made-up outcomes."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fedfeast.errors import InvalidInput
-from fedfeast.evaluation import Curve, CurvePoint
+from fedfeast.evaluation import Curve, CurvePoint, published
 from fedfeast.planning import plan_recipe
+from fedfeast.planning.outline import outline
+from fedfeast.planning.plan import count_examples
 from fedfeast.recipes import Recipe, load_recipe
 from fedfeast.recipes.recipe import resolve_recipe
-from fedfeast.studies import STUDIES, StudyOptions, find_study
+from fedfeast.studies import STUDIES, StudyOptions, find_study, plan_study
+from fedfeast.studies.arms import method_arm
 from fedfeast.studies.catalogue.allocation import GAMMA
 from fedfeast.studies.catalogue.baselines import CURVES, DENSITY, EQUAL_COMPUTE, POPULATION, restrict
-from fedfeast.studies.catalogue.costs import COMMUNICATION, FOOTPRINT
+from fedfeast.studies.catalogue.costs import COMMUNICATION, FOOTPRINT, Costs, logical_pmacs
+from fedfeast.studies.catalogue.coverage import COVERAGE, Coverage
 from fedfeast.studies.catalogue.rules import FEDERATED_NAS, NAS_ARMS, TRAINING_RULES
 from fedfeast.studies.catalogue.sensitivity import DIRICHLET_SENSITIVITY, ZIPF_SENSITIVITY
-from fedfeast.studies.protocol import refuse_disagreement
-from fedfeast.studies.results import Results
-from fedfeast.studies.study import Study
-from fedfeast.studies.tables import Table
+from fedfeast.studies.protocol import own_of_methods, refuse_disagreement
+from fedfeast.studies.results import Outcome, Results
+from fedfeast.studies.study import LETTER, Study
+from fedfeast.studies.tables import Row, Table
 
 MakeUp = Callable[..., Results]
 
@@ -37,18 +42,25 @@ def test_every_study_of_the_paper_is_there() -> None:
         "post-hoc-extraction",
         "communication",
         "footprint",
+        "coverage",
         "zipf-sensitivity",
         "dirichlet-sensitivity",
+        "weighting",
+        "local-epochs",
+        "distillation",
+        "cache-search",
+        "baseline-presets",
+        "backbones",
         "digits-all",
         "natural",
     ]
 
 
-@pytest.mark.parametrize("dataset", ["cifar100", "digits"])
+@pytest.mark.parametrize("dataset", ["cifar100", LETTER, "digits"])
 @pytest.mark.parametrize("study", [one for one in STUDIES.values() if one.name != "natural"], ids=lambda one: one.name)
 def test_definitions_resolve_and_agree_in_protocol(study: Study, dataset: str) -> None:
-    if dataset not in study.datasets:
-        dataset = study.datasets[0]
+    if dataset not in study.datasets or (study is EQUAL_COMPUTE and dataset == LETTER):
+        pytest.skip("not of this study, or plans that take their time")
     options = StudyOptions(dataset)
 
     def resolve(settings: Mapping[str, Any]) -> Recipe:
@@ -57,7 +69,7 @@ def test_definitions_resolve_and_agree_in_protocol(study: Study, dataset: str) -
     arms = study.arms(resolve)
     recipes = {arm.name: resolve(arm.settings) for arm in arms}
     assert len(recipes) == len(arms), "arms have names of their own"
-    refuse_disagreement(recipes, study.varied)
+    refuse_disagreement(recipes, (*study.varied, *own_of_methods(resolve({}))))
 
 
 def test_an_unknown_name_is_answered_with_the_close_ones() -> None:
@@ -76,6 +88,10 @@ def curve(**accuracies: float) -> Curve:
 
 def columns_of(table: Table, row: int) -> dict[str, Any]:
     return {column.heading: cell for column, cell in zip(table.columns, table.rows[row].cells, strict=True)}
+
+
+def shown(row: Row) -> list[float]:
+    return [round(cell.ours.mean, 2) for cell in row.cells if cell.ours is not None]
 
 
 def test_table_1_sets_scores_and_margin_beside_the_papers(make_up: MakeUp) -> None:
@@ -126,6 +142,10 @@ def test_baselines_get_the_rounds_that_feasts_compute_pays_for() -> None:
     arms = {arm.name: arm for arm in EQUAL_COMPUTE.arms(resolve)}
     feast, baseline = (plan_recipe("digits", settings)["compute"]["training_pmacs"] for settings in ({}, cheap))
     assert arms["heterofl"].settings["training.rounds"] == round(60 * feast / baseline)
+    assert arms["fiarse, logical match"].settings["method.name"] == "fiarse"
+    assert arms["fiarse, logical match"].settings["training.rounds"] == round(
+        60 * feast / logical_pmacs(outline(resolve(cheap)))
+    )
     assert "training.rounds" not in arms["feast"].settings
 
 
@@ -135,6 +155,11 @@ def test_equal_compute_leads_and_wins(make_up: MakeUp) -> None:
     assert [cell.paper for cell in rows["HeteroFL"]] == [None, None, 44.44, 23.3, 100.0]
     assert rows["FEAST"][2].paper == 67.74
     assert rows["FEAST"][3].ours is None
+    assert all(cell.paper is None for cell in rows["FIARSE, logical match"])
+    dense, logical = (rows[name][0].ours for name in ("FIARSE", "FIARSE, logical match"))
+    assert dense is not None
+    assert logical is not None
+    assert (dense.mean, logical.mean) == (4159, 6523), "a dense pass costs more, so fewer rounds match"
 
 
 def test_density_keeps_the_largest_point_within_each_tiers_least_budget() -> None:
@@ -187,6 +212,12 @@ def test_only_constrained_transfers_have_the_allocation() -> None:
     assert "population.gamma" not in settings["deepfednas, constrained"]
 
 
+def test_unconstrained_transfers_divide_data_as_the_authors_did() -> None:
+    recipe = StudyOptions(LETTER).recipe(FEDERATED_NAS, NAS_ARMS[1].settings)
+    sizes = count_examples(outline(recipe))
+    assert (sizes.min(), sizes.max(), sizes.sum()) == (196, 638, 45_000)
+
+
 def test_digits_have_anchors_of_their_own_and_nothing_published(make_up: MakeUp) -> None:
     (table,) = TRAINING_RULES.conclude(make_up(TRAINING_RULES, "digits")).tables
     assert [column.heading for column in table.columns] == ["128.3k", "347.3k", "1.154M", "1.777M", "4.975M"]
@@ -197,7 +228,7 @@ def test_figure_1_sweeps_gamma(make_up: MakeUp) -> None:
     results = make_up(GAMMA, seeds=(0, 1))
     assert len(results.arms) == 5 + 3 * 2
     findings = GAMMA.conclude(results)
-    largest, leads = findings.tables
+    largest, leads, gaps = findings.tables
     rows = {row.label: row.cells for row in largest.rows}
     assert [cell.paper for cell in rows["FEAST"]] == [58.96, 63.79, 65.76, 71.06, 74.83, 12.10]
     assert [cell.paper for cell in rows["HeteroFL"]] == [None, None, None, None, None, 20.66]
@@ -208,11 +239,20 @@ def test_figure_1_sweeps_gamma(make_up: MakeUp) -> None:
     assert gain is not None
     assert gain.mean == pytest.approx(last.mean - first.mean)
     assert [row.cells[0].paper for row in leads.rows] == [6.22, 2.41]
-    by_method, of_feast = findings.plots
+    of_feast = gaps.rows[0].cells
+    assert [cell.paper for cell in of_feast] == [-4.29, None, None, 6.17, None]
+    (ours,) = {cell.ours.count for cell in of_feast if cell.ours is not None}
+    assert ours == 2, "a gap a seed"
+    at_zero = results.of("feast, gamma 0")
+    expected = np.mean([outcome.largest - outcome.smallest for outcome in at_zero])
+    assert of_feast[0].ours is not None
+    assert of_feast[0].ours.mean == pytest.approx(expected)
+    assert gaps.rows[1].cells[1].ours is None
+    by_method, graded = findings.plots
     assert [line.dashed for line in by_method.lines[:2]] == [False, True]
     assert all(point.macs >= results.cached_macs[0] for line in by_method.lines for point in line.points)
-    assert of_feast.graded
-    assert len(of_feast.lines) == 5
+    assert graded.graded
+    assert len(graded.lines) == 5
 
 
 def test_communication_of_the_papers_federation(make_up: MakeUp) -> None:
@@ -224,7 +264,7 @@ def test_communication_of_the_papers_federation(make_up: MakeUp) -> None:
 
 
 def test_footprint_of_the_papers_federation(make_up: MakeUp) -> None:
-    (table,) = FOOTPRINT.conclude(make_up(FOOTPRINT)).tables
+    table, sent, served, clients = FOOTPRINT.conclude(make_up(FOOTPRINT)).tables
     rows = {row.label: row.cells for row in table.rows}
     feast = [cell.ours and round(cell.ours.mean, 2) for cell in rows["FEAST"]]
     assert feast == [36.35, 11.78, 31.19, None]
@@ -235,6 +275,67 @@ def test_footprint_of_the_papers_federation(make_up: MakeUp) -> None:
     assert alone.paper == 1.56
     assert rows["ScaleFL"][3].paper == 2.04
     assert (rows["the baselines' least"][0].paper, rows["the baselines' greatest"][0].paper) == (11.22, 11.27)
+    logical = rows["FIARSE, if masks saved computing"][2]
+    assert logical.ours is not None
+    assert logical.ours.mean == pytest.approx(19.13, abs=0.01)
+    assert logical.paper == 19.12
+    assert shown(sent.rows[0]) == [0.50, 2.02, 13.65, 26.26, 36.35]
+    assert shown(served.rows[0]) == [0.34, 0.99, 3.85, 9.89, 11.78]
+    assert shown(sent.rows[1]) == [0.18, 0.71, 2.82, 2.82, 11.22], "HeteroFL sends what it serves"
+    assert [cell.paper for cell in sent.rows[0].cells] == [None] * 4 + [35.60]
+    assert shown(clients.rows[0]) == [1.00, 1.63, 1.54, 2.21]
+    assert [cell.paper for cell in clients.rows[0].cells] == [1.00, None, None, 2.34]
+
+
+def test_footprint_to_the_letter_is_the_published_one() -> None:
+    """Counted as the authors count, all of FEAST's figures are theirs."""
+    options = StudyOptions(LETTER)
+    feast, authors = options.recipe(FOOTPRINT, method_arm("feast").settings), options.recipe(FOOTPRINT, {})
+    arm = method_arm("feast")
+    results = Results(authors, (Outcome(arm, 0, feast),))
+    costs = Costs.of(feast)
+    assert costs.stated is not None
+    assert (round(costs.stated["training_pmacs"], 2), round(costs.stated["single_variant_pmacs"], 2)) == (31.01, 19.86)
+    ratios = costs.client_ratios()
+    assert (round(ratios.min(), 2), round(ratios.max(), 2)) == published.CLIENT_COMPUTE["cifar100"]
+    budgets = [anchor.budget_macs for anchor in results.anchors]
+    assert [round(one, 2) for one in costs.sent_within(budgets).values()] == [0.50, 2.41, 10.02, 20.61, 35.60]
+    fiarse = options.recipe(FOOTPRINT, {**method_arm("fiarse").settings, "population.least_macs": 25e6})
+    assert round(logical_pmacs(outline(fiarse)), 2) == published.BASELINE_PMACS["cifar100"]["fiarse, logical"]
+
+
+def test_methods_to_the_letter_are_the_authors() -> None:
+    options = StudyOptions(LETTER)
+    heterofl = options.recipe(POPULATION, method_arm("heterofl").settings)
+    assert heterofl.settings()["method.scaler"] == "after-activation"
+    assert heterofl.evaluation.selection == "largest"
+    feast = options.recipe(POPULATION, method_arm("feast").settings)
+    assert feast.evaluation.selection == "anchors"
+    nas = options.recipe(FEDERATED_NAS, NAS_ARMS[2].settings)
+    assert nas.settings()["method.last_weight"] == 0.125
+    plan = plan_study(POPULATION, Path("nowhere"), options)
+    assert len(plan.runs) == 4, "runs that differ by the letter alone may be compared"
+
+
+def test_pi_and_psi_of_the_authors_population_are_the_published_ones() -> None:
+    recipe = StudyOptions(LETTER, settings={"population.least_macs": 25e6}).recipe(COVERAGE, {})
+    scales = Coverage.of(recipe).scales
+    assert len(scales) == published.NESTED_ENVELOPES["cifar100"]
+    routers = [one.num_routers for one in scales]
+    assert (routers[0], routers[-1]) == published.ROUTED_CLIENTS["cifar100"]
+    assert (round(scales[0].coverage, 5), scales[-1].coverage) == published.ENVELOPE_COVERAGE["cifar100"]
+    psi = [one.scale for one in scales]
+    assert (round(min(psi), 3), round(max(psi), 3)) == published.ENVELOPE_SCALES["cifar100"]
+    assert min(psi) == psi[-1], "psi is least where everybody shares a position"
+
+
+def test_coverage_of_the_papers_federation(make_up: MakeUp) -> None:
+    summary, envelopes = COVERAGE.conclude(make_up(COVERAGE, seeds=(0, 1))).tables
+    assert [cell.paper for cell in summary.rows[0].cells] == [21.0, 11.0, 0.70624, 16.207]
+    assert [cell.paper for cell in summary.rows[1].cells] == [21.0, 100.0, 1.0, 21.482]
+    assert len(envelopes.rows) == 20
+    assert envelopes.rows[0].label == "from 576.9M"
+    assert shown(envelopes.rows[-1]) == [100, 1.0, 1.0, 16.21]
 
 
 def test_every_exponent_has_a_population_and_the_papers_is_one_of_them() -> None:
@@ -269,6 +370,8 @@ def test_dirichlet_changes_and_wins(make_up: MakeUp) -> None:
     findings = DIRICHLET_SENSITIVITY.conclude(results)
     anchors, extremes, wins = findings.tables
     assert len(anchors.rows) == 8
+    assert [row.label for row in anchors.rows[:4]] == [f"FEAST, alpha_eff {one}" for one in (0.225, 0.45, 1.35, 4.5)]
+    assert anchors.rows[1].cells[0].paper == 64.89
     first, *_, last, change = anchors.rows[0].cells
     assert change.ours is not None
     assert first.ours is not None

@@ -319,6 +319,7 @@ function showCurve() {
     return charts.draw(at("curve"), { empty: why, x: {}, y: {} });
   }
   const anchors = page.unit === "macs" ? page.runs.get(page.about.name).anchors : [];
+  at("beside-paper").hidden = !anchors.length;
   if (anchors.length) {
     lines.push({ label: "the paper's FEAST", colour: "ink", points: anchors.map((one) => [one.macs, one.accuracy]), line: false, mark: "diamond" });
   }

@@ -5,7 +5,9 @@ from difflib import get_close_matches
 from fedfeast.errors import InvalidInput
 from fedfeast.studies.catalogue.allocation import GAMMA
 from fedfeast.studies.catalogue.baselines import CURVES, DENSITY, EQUAL_COMPUTE, POPULATION
+from fedfeast.studies.catalogue.controls import CONTROLS
 from fedfeast.studies.catalogue.costs import COMMUNICATION, FOOTPRINT
+from fedfeast.studies.catalogue.coverage import COVERAGE
 from fedfeast.studies.catalogue.digits import DIGITS
 from fedfeast.studies.catalogue.extraction import EXTRACTION
 from fedfeast.studies.catalogue.natural import NATURAL
@@ -26,8 +28,10 @@ STUDIES = {
         EXTRACTION,
         COMMUNICATION,
         FOOTPRINT,
+        COVERAGE,
         ZIPF_SENSITIVITY,
         DIRICHLET_SENSITIVITY,
+        *CONTROLS,
         DIGITS,
         NATURAL,
     )

@@ -55,6 +55,17 @@ def _conclude(results: Results) -> Findings:
     for gamma in ENDS:
         paper = published_of(published.LEADS_BY_GAMMA, data, gamma)
         leads.append(results.cell(_lead, *(name(method, gamma) for method in METHODS), paper=paper))
+    gaps = []
+    for method in METHODS:
+        papers = published.GAMMA_GAPS.get(data, {}) if method == "feast" else {}
+        cells = [
+            results.cell(results.change, name(method, gamma), paper=papers.get(gamma))
+            if name(method, gamma) in results.arms
+            else Cell()
+            for gamma in GAMMAS
+        ]
+        gaps.append(Row(LABELS[method], tuple(cells)))
+    points = "points" if results.metric.is_share else ""
     tables = (
         Table(
             "gamma",
@@ -71,8 +82,17 @@ def _conclude(results: Results) -> Findings:
             "allocation",
             (Column("lead"),),
             tuple(Row(f"gamma {gamma:g}", (lead,)) for gamma, lead in zip(ENDS, leads, strict=True)),
-            "points" if results.metric.is_share else "",
+            points,
             "Compare Sec. 4.2 of the paper.",
+        ),
+        Table(
+            "gamma-gaps",
+            "By how much the largest network is better than the smallest",
+            "method",
+            tuple(Column(f"gamma {gamma:g}") for gamma in GAMMAS),
+            tuple(gaps),
+            points,
+            "Compare the end of Sec. 3.4 of the paper; methods are compared from the smallest cached variant on.",
         ),
     )
     caption = "Gamma 0 gives every client the same expected share of the data, gamma 1 one in proportion to its budget."

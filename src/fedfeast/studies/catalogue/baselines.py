@@ -5,9 +5,11 @@ from dataclasses import replace
 import numpy as np
 
 from fedfeast.evaluation import Curve, count_client_wins, published
+from fedfeast.planning.outline import outline
 from fedfeast.planning.plan import plan_compute
 from fedfeast.recipes import Recipe
 from fedfeast.studies.arms import BASELINES, LABELS, Arm, method_arm
+from fedfeast.studies.catalogue.costs import logical_pmacs
 from fedfeast.studies.plots import Plot
 from fedfeast.studies.results import Outcome, Results, capital, extreme, published_of
 from fedfeast.studies.study import Findings, Resolve, Study
@@ -15,6 +17,7 @@ from fedfeast.studies.tables import Cell, Column, Row, Table
 
 METHODS = (*BASELINES, "feast")
 DENSITY_RIVALS = ("heterofl", "scalefl")
+LOGICAL = "logical match"
 
 
 def _score(outcome: Outcome) -> float:
@@ -122,11 +125,17 @@ def _conclude_curves(results: Results) -> Findings:
 def _equal_compute_arms(resolve: Resolve) -> list[Arm]:
     """Give every baseline as many rounds as FEAST's training MACs pay for."""
     feast = resolve(method_arm("feast").settings)
-    arms = []
-    for baseline in map(method_arm, BASELINES):
-        scaled = feast.training.rounds * _training_pmacs(feast) / _training_pmacs(resolve(baseline.settings))
-        arms.append(Arm(baseline.name, baseline.label, {**baseline.settings, "training.rounds": max(1, round(scaled))}))
-    return [*arms, method_arm("feast")]
+
+    def scaled(method: str, pmacs: float, suffix: str = "") -> Arm:
+        rounds = max(1, round(feast.training.rounds * _training_pmacs(feast) / pmacs))
+        return method_arm(method, {"training.rounds": rounds}, suffix)
+
+    recipes = {baseline: resolve(method_arm(baseline).settings) for baseline in BASELINES}
+    return [
+        *(scaled(baseline, _training_pmacs(recipe)) for baseline, recipe in recipes.items()),
+        scaled("fiarse", logical_pmacs(outline(recipes["fiarse"])), LOGICAL),
+        method_arm("feast"),
+    ]
 
 
 def _training_pmacs(recipe: Recipe) -> float:
@@ -135,16 +144,18 @@ def _training_pmacs(recipe: Recipe) -> float:
 
 def _conclude_equal_compute(results: Results) -> Findings:
     data, rows = results.data, []
-    for method in results.arms:
+    for method, arm in results.arms.items():
         score = results.cell(_score, method, paper=published_of(published.EQUAL_COMPUTE_SCORES, data, method))
         lead, wins = Cell(), Cell()
         if method != "feast":
             paper = published_of(published.EQUAL_COMPUTE_LEADS, data, method)
             lead = results.cell(_lead, "feast", method, paper=paper)
-            wins = results.cell(_wins, "feast", method, paper=published.EQUAL_COMPUTE_WINS.get(data))
+            wins = results.cell(
+                _wins, "feast", method, paper=None if paper is None else published.EQUAL_COMPUTE_WINS.get(data)
+            )
         rounds = results.cell(lambda outcome: float(outcome.recipe.training.rounds), method)
         compute = results.cell(lambda outcome: _training_pmacs(outcome.recipe), method)
-        rows.append(Row(LABELS[method], (rounds, compute, score, lead, wins)))
+        rows.append(Row(arm.label, (rounds, compute, score, lead, wins)))
     columns = (
         Column("rounds", 0),
         Column("training PMACs"),
@@ -153,7 +164,8 @@ def _conclude_equal_compute(results: Results) -> Findings:
         Column(f"clients won by FEAST, of {results.num_clients}", 0),
     )
     note = (
-        "Compare Sec. 4.3 of the paper; a baseline's rounds follow from the ratio of training MACs, with their cosine."
+        "Compare Sec. 4.3 of the paper; a baseline's rounds follow from the ratio of training MACs, with their cosine. "
+        f"FIARSE, {LOGICAL}: as if its masks saved the computing that they mask; PMACs are dense ones."
     )
     table = Table("equal-compute", "Equal training compute", "method", columns, tuple(rows), note=note)
     return Findings((table,), (curves(results, "equal-compute"),))

@@ -17,8 +17,15 @@ RULES = {
 }
 RULE_ARMS = tuple(Arm(rule, label, {"method.name": "feast", "method.rule": rule}) for rule, label in RULES.items())
 
-# Choice: only the constrained transfers use our budgets and allocation; the others get gamma 0 (docs/decisions/016).
-UNCONSTRAINED = {"method.constrained": False, "population.gamma": 0.0}
+# Choice: only the constrained transfers use our budgets and allocation (docs/decisions/016). The others have their own
+# papers' division: Dirichlet(.1) over clients, nobody beyond an equal share.
+UNCONSTRAINED = {
+    "method.constrained": False,
+    "population.gamma": 0.0,
+    "partition.alpha_eff": None,
+    "partition.alpha_data": None,
+    "partition.alpha_client": 0.1,
+}
 CONSTRAINED = {"method.constrained": True}
 NAS_ARMS = (
     method_arm("superfednas", UNCONSTRAINED, "unconstrained"),
@@ -47,7 +54,10 @@ def _conclude_rules(results: Results) -> Findings:
 
 def _conclude_nas(results: Results) -> Findings:
     papers = published.FEDERATED_NAS.get(results.data, {})
-    note = "Compare Table 3 of the paper; only constrained transfers use our client budgets and allocation."
+    note = (
+        "Compare Table 3 of the paper; only constrained transfers use our client budgets and allocation, the others "
+        "Dirichlet(0.1) over clients with equal shares."
+    )
     return _at_anchors(results, "federated-nas", "Federated NAS in FEAST's space", papers, note)
 
 
@@ -64,5 +74,5 @@ FEDERATED_NAS = Study(
     "Do the training procedures of SuperFedNAS and DeepFedNAS carry over to the wider space?",
     lambda resolve: NAS_ARMS,
     _conclude_nas,
-    ("population.gamma",),
+    ("population.gamma", "partition.alpha_eff", "partition.alpha_data", "partition.alpha_client"),
 )

@@ -93,7 +93,7 @@ def _points(results: Results) -> str:
 
 
 ZIPF = Sweep("s", (0.8, 1.0, 1.2, 1.5), 1.2)
-DIRICHLET = Sweep("alpha_eff", (0.1, 0.3, 0.45, 1.0), 0.45)
+DIRICHLET = Sweep("alpha_eff", (0.225, 0.45, 1.35, 4.5), 0.45)  # the authors' alpha_data .05, .1, .3 and 1
 
 
 def _zipf_arms(resolve: Resolve) -> list[Arm]:
@@ -127,9 +127,10 @@ def _conclude_zipf(results: Results) -> Findings:
 
 
 def _dirichlet_arms(resolve: Resolve) -> list[Arm]:
-    return [
-        DIRICHLET.arm(method, value, {"partition.alpha_eff": value}) for method in METHODS for value in DIRICHLET.values
-    ]
+    def settings(value: float) -> dict[str, Any]:
+        return {"partition.alpha_eff": value, "partition.alpha_data": None}
+
+    return [DIRICHLET.arm(method, value, settings(value)) for method in METHODS for value in DIRICHLET.values]
 
 
 def _conclude_dirichlet(results: Results) -> Findings:
@@ -175,5 +176,5 @@ DIRICHLET_SENSITIVITY = Study(
     "Does FEAST hold when clients' data are more or less alike?",
     _dirichlet_arms,
     _conclude_dirichlet,
-    ("partition.alpha_eff",),
+    ("partition.alpha_eff", "partition.alpha_data"),
 )
