@@ -14,6 +14,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
+from contextlib import ExitStack
+from copy import copy
 from dataclasses import fields, replace
 from datetime import date
 from pathlib import Path
@@ -93,6 +96,48 @@ def training_flops(federation: Federation, engine: GraphEngine, flat: torch.Tens
     return 6.0 * macs * federation.preparation.batch_size
 
 
+def count_bytes(federation: Federation, engine: GraphEngine, flat: torch.Tensor, rounds: range) -> float:
+    """Return the mean bytes of a round that kernels of passes are given, each tensor once for each launch."""
+    from fedfeast.engines.graphs.halo.compiling import Kernel
+    from fedfeast.engines.graphs.kernels import launching
+    from fedfeast.engines.graphs.kernels.compiling import plan_launches
+
+    given = 0
+
+    def count(tensors: Iterable[Any]) -> None:
+        nonlocal given
+        given += sum(one.nbytes for one in tensors if isinstance(one, torch.Tensor))
+
+    note_launch, note_program = launching.launch, Kernel.launch
+
+    def launch(kernel: Any, grid: Any, *arguments: Any, **named: Any) -> None:
+        count([*arguments, *named.values()])
+        note_launch(kernel, grid, *arguments, **named)
+
+    def launch_program(self: Kernel, grid: Any, *arguments: Any) -> None:
+        count(arguments)
+        note_program(self, grid, *arguments)
+
+    of_pass: dict[Any, int] = {}
+    modules = [module for module in list(sys.modules.values()) if getattr(module, "launch", None) is note_launch]
+    with ExitStack() as patched:
+        for module in modules:
+            patched.enter_context(patch.object(module, "launch", launch))
+        patched.enter_context(patch.object(Kernel, "launch", launch_program))
+        for architecture in engine.context.architectures:
+            given, alone = 0, copy(engine.context)
+            alone.architectures = [architecture]
+            plan_launches(alone)
+            of_pass[architecture] = given
+    return sum(
+        of_pass[one_pass.architecture]
+        for round_index in rounds
+        for assignment in planned(federation, flat, round_index)
+        for passes in engine.draw(assignment, round_index).passes
+        for one_pass in passes
+    ) / len(rounds)
+
+
 def time_preparation(federation: Federation, engine: GraphEngine, flat: torch.Tensor) -> tuple[int, float]:
     """Return the examples of round 0, and the milliseconds it takes to gather, augment and mix them."""
     drawn = [engine.draw(assignment, 0) for assignment in planned(federation, flat, 0)]
@@ -159,6 +204,7 @@ def measure(settings: list[str], recipe_name: str, num_rounds: int, eager_rounds
         "steps_per_round": steps / num_rounds,
         "tflops": training_flops(federation, engine, flat, rounds) / (seconds * num_rounds) / 1e12,
         "kernels_per_pass": kernels / first_passes,
+        "bytes_per_round": count_bytes(federation, engine, flat, rounds),
         "time_shares": shares,
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
@@ -216,6 +262,8 @@ def to_markdown(result: dict[str, Any], command: str) -> str:
 | preparing {result["prepared_examples"]} examples, milliseconds (median of 10) | {result["preparation_ms"]:.1f} |
 | arithmetic rate, TFLOP/s | {result["tflops"]:.1f} |
 | kernels a pass | {result["kernels_per_pass"]:.0f} |
+| bytes given to kernels of passes in a round, GB (each tensor once a launch) | {result["bytes_per_round"] / 1e9:.0f} |
+| of these a second, TB/s | {result["bytes_per_round"] / result["seconds_per_round"] / 1e12:.2f} |
 
 Share of device time: {shares}.
 {_turns(result.get("by_turns"))}"""
