@@ -1,6 +1,7 @@
 import io
 from typing import Any
 
+import pytest
 from rich.console import Console, RenderableType
 
 from fedfeast.planning import plan_recipe
@@ -92,6 +93,14 @@ def test_a_plan_says_which_clients_and_classes_are_not_trained() -> None:
     rows = {" ".join(line.split()) for line in printed(describe_plans([strict])).splitlines()}
     assert "│ clients that take no step (training.least_distinct) │ 8 │" in rows
     assert "on short batches" not in printed(describe_plans([strict]))
+
+
+@pytest.mark.parametrize("method", ["heterofl", "scalefl", "superfednas", "deepfednas"])
+def test_baselines_to_the_letter_are_shown_with_prices_or_without(method: str) -> None:
+    plan = plan_recipe("cifar100-authors", {"method.name": method, "method.preset": "authors"})
+    text = printed(describe_plans([plan]))
+    assert "who is sent what" in text
+    assert ("as priced" in text) == ("price_min" in plan["variants"])
 
 
 def test_what_a_device_affords() -> None:

@@ -196,8 +196,9 @@ def _describe_group(group: BudgetGroup, built: Outline, expected: np.ndarray) ->
 
 
 def _largest_price(group: BudgetGroup, points: Sequence[OperatingPoint]) -> dict[str, int]:
-    priced = group.affordable > 0 and points[group.affordable - 1].listed_price is not None
-    return {"largest_price": points[group.affordable - 1].price} if priced else {}
+    if all(point.listed_price is None for point in points):
+        return {}
+    return {"largest_price": points[group.affordable - 1].price if group.affordable else 0}
 
 
 def plan_traffic(built: Outline) -> dict[str, Any]:
