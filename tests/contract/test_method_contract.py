@@ -99,10 +99,12 @@ def federation(case: str, seed: int = 0) -> Federation:
     return assemble(load_recipe("digits", {**TINY, **CASES[case], "seed": seed}))
 
 
-def assignments(built: Federation, clients: tuple[int, ...], round_index: int = 0) -> list[Assignment]:
+def assignments(
+    built: Federation, clients: tuple[int, ...], round_index: int = 0, flat: torch.Tensor | None = None
+) -> list[Assignment]:
     cohort = [built.clients[index] for index in clients]
     generator = named_generator(built.recipe.seed, "plan", round_index)
-    flat = built.initial_weights()
+    flat = built.initial_weights() if flat is None else flat
     return built.method.plan_round(built.method.initial_state(), flat, cohort, round_index, generator)[0]
 
 
@@ -144,6 +146,20 @@ def test_never_a_network_above_a_clients_budget(case: str) -> None:
                 assert one_pass.architecture in assignment.architectures
         if built.method.keeps_budgets:
             assert built.method.served_macs(assignment) <= assignment.client.budget_macs
+
+
+@every_method
+def test_plans_look_at_weights_only_where_that_is_said(case: str) -> None:
+    built = federation(case)
+    if built.method.plans_by_weights:
+        with pytest.raises((RuntimeError, IndexError)):
+            assignments(built, built.participants, flat=torch.empty(0))
+        return
+    pairs = zip(*(assignments(built, built.participants, flat=flat) for flat in (None, torch.empty(0))), strict=True)
+    for by_weights, without in pairs:
+        assert by_weights.architectures == without.architectures
+        assert by_weights.weight == without.weight
+        assert torch.equal(by_weights.slice_map.index(), without.slice_map.index())
 
 
 @every_method

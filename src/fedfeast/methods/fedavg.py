@@ -22,6 +22,7 @@ from fedfeast.variants import Variant, VariantCache
 class FedAvg(OnePassMethod):
     """Train one cached variant; clients that cannot afford it neither train nor are served."""
 
+    plans_by_weights: ClassVar = False
     paper: ClassVar = "McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, 2017"
     network: ElasticNetwork
     cache: VariantCache

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -47,6 +48,8 @@ def variants_on(
 
 class EnvelopeRouting(Method):
     """Clients receive the envelope of their affordable set and may train any variant of it."""
+
+    plans_by_weights: ClassVar = False
 
     network: ElasticNetwork
     cache: VariantCache

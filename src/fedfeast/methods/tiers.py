@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from torch import Tensor
@@ -32,6 +32,8 @@ class Tier:
 
 class TieredMethod(OnePassMethod):
     """Leading slices of one network; a client trains one level, the largest it affords."""
+
+    plans_by_weights: ClassVar = False
 
     network: Network
     weighting: Weighting

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 
 from fedfeast.data import load_dataset
 from fedfeast.federation import Assignment, Client, Method
@@ -75,7 +76,9 @@ class Outline:
         participants = np.array(self.participants)
         prices = [point.price for point in method.operating_points()]
         affordable = np.searchsorted(prices, population.budgets_macs, "right")
-        flat = method.network.initial_weights(named_generator(recipe.seed, "weights"))
+        flat = torch.empty(0)
+        if method.plans_by_weights:
+            flat = method.network.initial_weights(named_generator(recipe.seed, "weights"))
         groups = []
         for count in np.unique(affordable[participants]).tolist():
             clients = participants[affordable[participants] == count]
