@@ -59,9 +59,10 @@ def test_hes_normal_by_outgoing_channels_with_heads_near_zero() -> None:
             elif name.endswith(".scale"):
                 assert (view == 1).all()
             else:
-                like = torch.empty(view.shape).normal_(0, 0.01)
-                expected = torch.nn.init.kaiming_normal_(like, mode="fan_out") if view.dim() == 4 else like
-                assert float(view.std() / expected.std()) == pytest.approx(1, abs=0.3)
+                fan_out = view.shape[0] * math.prod(view.shape[2:])
+                expected = math.sqrt(2 / fan_out) if view.dim() == 4 else 0.01
+                # Of few values the deviation is far from the distribution's.
+                assert float(view.std()) / expected == pytest.approx(1, abs=4 / math.sqrt(2 * view.numel()))
                 assert abs(float(view.mean())) < 0.3 * float(view.std())
 
 
