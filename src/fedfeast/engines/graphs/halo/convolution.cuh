@@ -85,11 +85,7 @@ DEVICE u32 rows_of(u32 warp, u32 tile) {
   return ORDERED ? (warp / 4 * ROW_TILES + tile) * 4 + warp % 4 : warp * ROW_TILES + tile;
 }
 
-// The cell of a pixel's upper left neighbour.
-DEVICE int upper_left(u32 pixel) {
-  u32 line = pixel / WIDTH, image = GROUPS == 1 ? 0 : line / LINES;
-  return image * IMAGE + (line - image * LINES) * LINE + pixel % WIDTH * COLUMN;
-}
+DEVICE int upper_left(u32 pixel) { return held_place(pixel, IMAGE, LINE, COLUMN); }
 
 DEVICE void clear_border(Cell* features, int first_line) {
   Cell zero = {{0, 0, 0, 0}};
@@ -505,7 +501,8 @@ KERNEL(convolve)(
   int places[ROW_TILES];
   float sums[HELD_TILES][OUT_OCTETS][4];
 #pragma unroll
-  for (int tile = 0; tile < ROW_TILES; ++tile) places[tile] = upper_left(first_of_rows(rows_of(warp, tile)) + pixel_of_row(lane % 16));
+  for (int tile = 0; tile < ROW_TILES; ++tile)
+    places[tile] = upper_left(first_of_rows(rows_of(warp, tile)) + pixel_of_row(lane % 16));
   clear(sums);
 
   // A lane finishes the same eight channels of several pixels.
@@ -591,7 +588,7 @@ KERNEL(convolve)(
     bool is_last = SPLITS > 1 ? turn + 1 == chunks : turn % CHUNKS + 1 == CHUNKS;
     if (GROUPED) begin_chunk_grouped(sums, stage, chunk_weights, 0, SPLITS > 1 ? turn > 0 : turn % CHUNKS > 0);
     else multiply_chunk(sums, stage, chunk_weights, places, incoming / 8 - chunk * IN_OCTETS);
-    if (is_last) load_others(first_pixel, 0, 0, 0);
+    if (is_last && SPLITS == 1) load_others(first_pixel, 0, 0, 0);
     if (GROUPED) wait_for_group();
     if (!is_last) {
       copy_next();
@@ -599,6 +596,7 @@ KERNEL(convolve)(
     }
     if (SPLITS > 1) goes_on = add_splits(sums, workspace, counters + grid_y(), reinterpret_cast<int*>(rows));
     if (!goes_on) break;
+    if (SPLITS > 1) load_others(first_pixel, 0, 0, 0);  // for the one that goes on alone
     finish(first_pixel, 0);
     if (!GROUPED) clear(sums);
     copy_next();

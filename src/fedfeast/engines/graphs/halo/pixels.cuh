@@ -9,8 +9,8 @@ constexpr int PIXELS = GROUPS * LINES * WIDTH;
 // Unsigned, so that the compiler sees what divisions by constants leave the same from one turn of a loop to the next.
 DEVICE u32 thread() { return thread_index(); }
 
-// The cell of a pixel's upper left neighbour.
-DEVICE int held_place(u32 pixel) {
+// The cell of a pixel's upper left neighbour, given the distances between cells of images, lines and columns.
+DEVICE int held_place(u32 pixel, int image_stride = HELD_LINES * PITCH, int line_stride = PITCH, int column_stride = 1) {
   u32 line = pixel / WIDTH, image = GROUPS == 1 ? 0 : line / LINES;
-  return (image * HELD_LINES + line - image * LINES) * PITCH + pixel % WIDTH;
+  return image * image_stride + (line - image * LINES) * line_stride + pixel % WIDTH * column_stride;
 }
