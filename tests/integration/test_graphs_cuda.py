@@ -19,6 +19,7 @@ from fedfeast.data import (
 from fedfeast.engines import EagerEngine, GraphEngine, Precision
 from fedfeast.engines.graphs.halo.nvrtc import has_compiler
 from fedfeast.engines.graphs.memory import Arrangement
+from fedfeast.engines.graphs.programs import COUNTERS
 from fedfeast.engines.graphs.streams import new_pool, new_stream
 from fedfeast.federation import Assignment, RoundOrder, RoundResult, mixed_cross_entropy
 from fedfeast.methods import METHODS, Feast
@@ -40,6 +41,7 @@ pytestmark = pytest.mark.gpu
 RATE = 0.1
 WHOLE = Precision(torch.float64, torch.float64)
 LOSS_TOLERANCE = 1e-5  # relative, of float32 without TF32
+MIB = 2**20
 GRADIENT_TOLERANCE = 1e-2  # norm of the difference over the norm; an H200 gives 9e-4 (smallest), 9e-3 (largest)
 SHORT = {**SHORT_ON_CUDA, "engine.name": "graphs"}
 AUTHORS_OPTIMISER = {"training__momentum": 0.9, "training__last_batch": "short", "training__unreached": "keep"}
@@ -75,16 +77,21 @@ def test_rounds_with_momentum_and_short_batches_equal_the_eager_engines_in_float
     equals_eager(federation(method__name=method, engine__precision="float64", **AUTHORS_OPTIMISER))
 
 
-def test_rounded_rounds_with_short_batches_give_the_same_bits_twice_and_are_near() -> None:
-    built = federation(**AUTHORS_OPTIMISER)
-    parts = (built.method, built.examples, built.preparation, build_sgd(built.recipe, built.method), built.recipe.seed)
-    planned, flat = cohort(built, 6), built.initial_weights()
-    order = RoundOrder(flat, planned, 0, 0.02)
-    one, other = (GraphEngine(*parts, Precision(), built.device).run_round(order) for _ in range(2))
-    assert torch.equal(one.flat, other.flat)
-    expected = EagerEngine(*parts, torch.float32, built.device).run_round(order)
-    assert float((one.flat - expected.flat).norm() / (expected.flat - flat).norm()) < 0.3
-    assert one.losses == pytest.approx(expected.losses, rel=0.03)
+def test_rounded_rounds_with_short_batches_give_the_same_bits_twice_and_are_as_near_as_others() -> None:
+    distances = {}
+    for last_batch in ("topped-up", "short"):
+        built = federation(**AUTHORS_OPTIMISER | {"training__last_batch": last_batch})
+        sgd = build_sgd(built.recipe, built.method)
+        parts = (built.method, built.examples, built.preparation, sgd, built.recipe.seed)
+        planned, flat = cohort(built, 6), built.initial_weights()
+        order = RoundOrder(flat, planned, 0, 0.02)
+        one, other = (GraphEngine(*parts, Precision(), built.device).run_round(order) for _ in range(2))
+        assert torch.equal(one.flat, other.flat)
+        expected = EagerEngine(*parts, torch.float32, built.device).run_round(order)
+        distances[last_batch] = float((one.flat - expected.flat).norm() / (expected.flat - flat).norm())
+        assert one.losses == pytest.approx(expected.losses, rel=0.03)
+    print(f"distances {distances}")
+    assert distances["short"] < 1.5 * distances["topped-up"]
 
 
 def equals_eager(built: Federation) -> None:
@@ -151,7 +158,7 @@ def fused_pass(
     network = paper_method().network
     plan = plan_gradients(network, architecture, tuple(batch.inputs.shape), in_cuda=rounded)
     buffer = torch.full((plan.size,), torch.nan, device="cuda")
-    counters = torch.zeros(65536, dtype=torch.int32, device="cuda")
+    counters = torch.zeros(2, COUNTERS, dtype=torch.int32, device="cuda")
     num_images = None if rows is None else torch.tensor([rows], dtype=torch.int32, device="cuda")
     layers = FusedLayers(plan, buffer, counters, num_images)
     low = torch.bfloat16 if rounded else torch.float32
@@ -210,19 +217,22 @@ def test_a_pass_of_which_few_images_count_equals_plain_autograd(position: int, r
 @pytest.mark.parametrize("position", [0, -1], ids=["smallest", "largest"])
 def test_kernels_in_cuda_serve_fewer_images_than_a_batch(position: int, rows: int) -> None:
     architecture, batch = list(paper_method().cache)[position].architecture, random_batch()
+    _, whole = plain_pass(architecture, batch.leading(rows))
     alone_loss, alone = fused_pass(architecture, contiguous(batch.leading(rows)), rounded=True)
     batch.inputs[rows:] = torch.nan
     (loss, gradients), (again, others) = (fused_pass(architecture, batch, rows, rounded=True) for _ in range(2))
     assert loss == again
     assert all(torch.equal(gradient, others[name]) for name, gradient in gradients.items())
-    got, wanted = (torch.cat([each[name].flatten() for name in alone]).double() for each in (gradients, alone))
-    error = float((got - wanted).norm() / wanted.norm())
-    print(f"loss differs by {abs(loss - alone_loss) / alone_loss:.2e}, gradient by {error:.2e}")
     if rows == len(batch.inputs):  # the same launches, whether the number comes along or is looked up
         assert loss == alone_loss
-        assert error == 0
-    assert loss == pytest.approx(alone_loss, rel=0.03)
-    assert error < 0.3
+        assert all(torch.equal(gradient, alone[name]) for name, gradient in gradients.items())
+    # Other tiles round elsewhere, and so deep a network makes much of it: neither may be farther from what is whole.
+    error, usual = (
+        float(sum((each[name] - whole[name]).double().square().sum() for name in whole)) for each in (gradients, alone)
+    )
+    print(f"loss differs by {abs(loss - alone_loss) / alone_loss:.2e}, gradient {error / usual:.2f} times as far")
+    assert loss == pytest.approx(alone_loss, rel=0.005)
+    assert error < 1.5 * usual
 
 
 def contiguous(batch: Batch) -> Batch:
@@ -244,7 +254,8 @@ def test_short_batches_are_served_by_what_is_captured_for_full_ones() -> None:
         engine._free_slots()
     print(f"graphs {graphs}, bytes {taken}")
     assert graphs[1] <= graphs[0]
-    assert taken[1] < 1.2 * taken[0]
+    # Losses of few examples are not captured, so that torch sets apart a little for each lane's stream.
+    assert taken[1] < taken[0] + 10 * 64 * MIB
 
 
 def one_round(built: Federation, engine: GraphEngine, count: int = 5) -> RoundResult:

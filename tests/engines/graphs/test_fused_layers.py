@@ -17,6 +17,7 @@ from fedfeast.engines.graphs.halo import convolution
 from fedfeast.engines.graphs.halo.compiling import LOADERS
 from fedfeast.engines.graphs.kernels import features, normalisations, products, weight_gradients
 from fedfeast.engines.graphs.kernels.features import Norm
+from fedfeast.engines.graphs.programs import COUNTERS
 from fedfeast.networks import ElasticResNet
 from fedfeast.networks.normalisation import by_batch
 from fedfeast.randomness import named_generator
@@ -52,7 +53,7 @@ def drawn(name: str, shape: tuple[int, ...]) -> Tensor:
 
 def make_layers(plan: GradientPlan, rows: int | None = None) -> tuple[FusedLayers, Tensor, Tensor]:
     buffer = torch.full((plan.size,), torch.nan, device=DEVICE)
-    counters = torch.zeros(65536, dtype=torch.int32, device=DEVICE)
+    counters = torch.zeros(2, COUNTERS, dtype=torch.int32, device=DEVICE)
     num_images = None if rows is None else torch.tensor([rows], dtype=torch.int32, device=DEVICE)
     return FusedLayers(plan, buffer, counters, num_images), buffer, counters
 

@@ -155,7 +155,7 @@ def test_what_fused_layers_save_is_what_they_hold() -> None:
     network, images = shared.method.network, torch.zeros(shared.input_shape, device=DEVICE)
     for architecture in (shared.architectures[0], shared.largest):
         plan = plan_gradients(network, architecture, shared.input_shape)
-        rooms = torch.zeros(plan.size, device=DEVICE), torch.zeros(COUNTERS, dtype=torch.int32, device=DEVICE)
+        rooms = torch.zeros(plan.size, device=DEVICE), torch.zeros(2, COUNTERS, dtype=torch.int32, device=DEVICE)
         layers = FusedLayers(plan, *rooms)
         weights = Layout.of(network.shapes(architecture)).views(torch.ones(network.layout.size, device=DEVICE))
         network.forward(weights, images, architecture, layers)
@@ -169,7 +169,7 @@ def test_a_lane_has_room_for_the_planned_parts_of_gradients() -> None:
     shared = context()
     plans = [plan_gradients(shared.method.network, one, shared.input_shape) for one in shared.architectures]
     (rounded, others), gradients = shared.compact_sizes, max(plan.size for plan in plans)
-    assert Memory.num_bytes(shared) == 2 * rounded + 4 * (others + gradients + COUNTERS)
+    assert Memory.num_bytes(shared) == 2 * rounded + 4 * (others + gradients + 2 * COUNTERS)
     lane = Memory.of(shared)
     assert Memory.num_bytes(shared) == sum(one.nbytes for one in (lane.low, lane.full, lane.gradients, lane.counters))
 

@@ -16,7 +16,9 @@ from fedfeast.networks.layout import Shapes, stored_axes
 from fedfeast.routing import SliceMap
 
 CHUNK = 8  # neighbouring positions that kernels move together, where channels come in multiples of it
-PARTS_TO_SIZE = {1: 1024, 8: 512, 32: 128}  # partial gradients added at once -> positions of a program
+# Partial gradients added at once -> positions of a program. Eight to thirty-two values a thread would be as few
+# programs, and with four times the registers too few of them at a time to keep memory busy.
+PARTS_TO_SIZE = {1: 1024, 8: 128, 32: 32}
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,5 +1,6 @@
 """Layers whose forward and backward passes are a handful of fused kernels each."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +21,7 @@ from fedfeast.engines.graphs.kernels.normalisations import (
 )
 from fedfeast.engines.graphs.kernels.products import convolve, input_gradient, spread_gradient
 from fedfeast.engines.graphs.kernels.weight_gradients import weight_gradient
+from fedfeast.engines.graphs.streams import Branch, Result
 from fedfeast.networks import Weights
 from fedfeast.networks.layers import EPSILON, Layers
 
@@ -65,16 +67,24 @@ class _Block:
 class FusedLayers(Layers):
     """Stem and blocks in fused kernels, without autograd: it begins at ``output``, and ``backward`` does the rest.
 
-    The gradients by weights go straight to their places. Where the number of images is given, in the device's memory,
-    only so many of a batch count: kernels look it up when they run, so that captured passes serve every number.
+    The gradients by weights go straight to their places, on a branch of their own: a step is as long as the chain of
+    kernels that wait for one another, and nothing in the trunk waits for these. Where the number of images is given, in
+    the device's memory, only so many of a batch count: kernels look it up when they run, so that captured passes serve
+    every number.
     """
 
     training = True
 
     def __init__(
-        self, plan: GradientPlan, gradients: Tensor, counters: Tensor, num_images: Tensor | None = None
+        self,
+        plan: GradientPlan,
+        gradients: Tensor,
+        counters: Tensor,  # a row for each branch
+        num_images: Tensor | None = None,
     ) -> None:
-        self._plan, self._gradients, self._counters, self._num_images = plan, gradients, counters, num_images
+        self._plan, self._gradients, self._num_images = plan, gradients, num_images
+        self._counters, self._counters_beside = counters
+        self._branch = Branch(gradients.device)
         self._passed: list[_Stem | _Block] = []  # in the order of the forward pass
         self._unmade: Features | None = None  # the last output, where its room is not filled yet
         self._output: Tensor | None = None
@@ -102,13 +112,13 @@ class FusedLayers(Layers):
     def block(self, weights: Weights, name: str, features: Tensor, stride: int) -> Tensor:
         """Return room for the output of a residual block, to be filled by what reads it."""
         norm1, features = self._convolve(weights, f"{name}.conv1", f"{name}.norm1", self._take(features), stride)
-        norm2, hidden = self._convolve(weights, f"{name}.conv2", f"{name}.norm2", Features.normalised(norm1), 1)
         shortcut = None
         if f"{name}.shortcut" in weights:
-            pooled = pool(features, stride, self._num_images) if stride > 1 else features
-            projected, _ = self._convolve(weights, f"{name}.shortcut", f"{name}.shortcut_norm", Features(pooled), 1)
-            shortcut = (pooled, projected)
-            out = Features.of_first_block(norm2, projected)
+            shortcut = self._beside(lambda: self._shortcut(weights, name, features, stride), features)
+        norm2, hidden = self._convolve(weights, f"{name}.conv2", f"{name}.norm2", Features.normalised(norm1), 1)
+        self._branch.join()
+        if shortcut is not None:
+            out = Features.of_first_block(norm2, shortcut[1])
         else:
             out = Features.of_block(norm2, features)
         self._passed.append(_Block(name, stride, weights, features, norm1, hidden, norm2, shortcut))
@@ -135,6 +145,7 @@ class FusedLayers(Layers):
             gradient = self._block_gradient(self._passed.pop(), gradient)
         self._stem_gradient(self._passed.pop(), gradient)
         self._store_waiting()
+        self._branch.join()
 
     def _leave(self, features: Features) -> Tensor:
         """Return the room of what is left to be made by the next layer."""
@@ -149,6 +160,21 @@ class FusedLayers(Layers):
         assert unmade.room is features, "layers do not follow one another"
         return unmade
 
+    def _beside(self, work: Callable[[], Result], *reads: object) -> Result:
+        """Do the work beside what comes, with the counters of that branch."""
+        counters = self._counters
+        self._counters = self._counters_beside
+        try:
+            return self._branch.run(work, *reads)
+        finally:
+            self._counters = counters
+
+    def _shortcut(self, weights: Weights, name: str, features: Tensor, stride: int) -> tuple[Tensor, Norm]:
+        """Return a block's input as its projected shortcut takes it, and the normalisation at the shortcut's end."""
+        pooled = pool(features, stride, self._num_images) if stride > 1 else features
+        projected, _ = self._convolve(weights, f"{name}.shortcut", f"{name}.shortcut_norm", Features(pooled), 1)
+        return pooled, projected
+
     def _stem_gradient(self, saved: _Stem | _Block, gradient: Tensor) -> None:
         assert isinstance(saved, _Stem)
         by_conv = norm_gradient(gradient, saved.norm, rectified=False, num_images=self._num_images)
@@ -158,13 +184,18 @@ class FusedLayers(Layers):
         """Return the gradient by a block's input, ready for the layer before."""
         assert isinstance(saved, _Block)
         conv1, conv2, before = f"{saved.name}.conv1", f"{saved.name}.conv2", self._passed[-1]
+        through_shortcut = gradient
+        if saved.shortcut is not None:
+            through_shortcut = self._beside(lambda: self._shortcut_gradient(saved, gradient), saved, gradient)
         by_hidden = self._convolution_gradient(
             saved, conv2, saved.hidden, Features.norm_gradient(gradient, saved.norm2, rectified=True),
             Then(norm=saved.norm1, rectified_by_norm=True),
         )  # fmt: skip
+        if saved.shortcut is not None:
+            self._branch.join()
         follows_stem = isinstance(before, _Stem)
         then = Then(
-            added=gradient if saved.shortcut is None else self._shortcut_gradient(saved, gradient),
+            added=through_shortcut,
             masked_by=None if follows_stem else saved.features,
             norm=before.last_norm,
             rectified_by_norm=follows_stem,
@@ -232,7 +263,11 @@ class FusedLayers(Layers):
         assert place.cut is not None, name
         out = place.of(self._gradients)
         if not isinstance(place.cut, WeightTiles):
-            weight_gradient(features, gradient, stride, kernel, out, place.cut, self._num_images)
+            cut = place.cut
+            self._beside(
+                lambda: weight_gradient(features, gradient, stride, kernel, out, cut, self._num_images),
+                features, gradient,
+            )  # fmt: skip
             return
         layer = Layer(features, gradient, out)
         joins = self._waiting_tiles == place.cut and self._waiting[0].size == layer.size
@@ -243,9 +278,9 @@ class FusedLayers(Layers):
 
     def _store_waiting(self) -> None:
         """Store the gradients that were put off."""
-        if self._waiting:
-            assert self._waiting_tiles is not None
-            weight_gradients(self._waiting, self._waiting_tiles, self._num_images)
+        layers, tiles = self._waiting, self._waiting_tiles
+        if tiles is not None:
+            self._beside(lambda: weight_gradients(layers, tiles, self._num_images), layers)
         self._waiting, self._waiting_tiles = [], None
 
     def _gradient(self, name: str) -> Tensor:

@@ -21,7 +21,7 @@ from fedfeast.networks.normalisation import ByBatch, by_batch
 if TYPE_CHECKING:  # kernels need Triton, which is not everywhere
     from fedfeast.engines.graphs.fused_layers import FusedLayers
 
-COUNTERS = 65536  # that the fused kernels of one lane share
+COUNTERS = 65536  # that the fused kernels of a lane share which run one after another
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class Memory:
     low: Tensor  # convolutions
     full: Tensor  # all else
     gradients: Tensor
-    counters: Tensor
+    counters: Tensor  # a row for each branch of a graph
 
     @classmethod
     def of(cls, context: GraphContext) -> "Memory":
@@ -55,19 +55,19 @@ class Memory:
             torch.zeros(rounded, dtype=precision.activations, device=device),
             torch.zeros(others, dtype=precision.weights, device=device),
             torch.zeros(context.gradient_size, dtype=precision.weights, device=device),
-            torch.zeros(COUNTERS, dtype=torch.int32, device=device),
+            torch.zeros(2, COUNTERS, dtype=torch.int32, device=device),
         )
 
     def touch(self) -> None:
         """Do the least work there is: zero a counter that is zero."""
-        self.counters[:1].zero_()
+        self.counters[0, :1].zero_()
 
     @staticmethod
     def num_bytes(context: GraphContext) -> int:
         """Return the device memory that these buffers take."""
         (rounded, others), precision = context.compact_sizes, context.precision
         whole = (others + context.gradient_size) * precision.weights.itemsize
-        return rounded * precision.activations.itemsize + whole + COUNTERS * torch.int32.itemsize
+        return rounded * precision.activations.itemsize + whole + 2 * COUNTERS * torch.int32.itemsize
 
 
 class NetworkProgram:

@@ -303,7 +303,8 @@ class Slot:
             carried = lane.run(one_pass, carried, rows)
             held.append(carried)
             at_work[lane] = one_pass
-        for lane, one_pass in at_work.items():
+        # The largest last: the others' gradients are added while it runs, in the same order every time.
+        for lane, one_pass in sorted(at_work.items(), key=lambda one: self._context.plan(one[1].architecture).size):
             self._add_gradients(lane, one_pass)
         vectors = self._context.vectors
         with self.stream.entered():
@@ -322,7 +323,9 @@ class Slot:
         num_lanes = min(num_passes, self._context.most_lanes)
         while len(self.lanes) < num_lanes:
             memory = self._effective, self._batch, self._constants
-            self.lanes.append(Lane(self._context, *memory, self._priority, self._num_images))
+            # The first pass goes first: it is the longest of a method's that has several.
+            priority = min(0, self._priority + 1) if self.lanes else self._priority
+            self.lanes.append(Lane(self._context, *memory, priority, self._num_images))
         return [self.lanes[lane_of(position, num_lanes)] for position in range(num_passes)]
 
     def _count(self, rows: int) -> None:

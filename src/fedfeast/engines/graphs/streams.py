@@ -4,13 +4,16 @@ import gc
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import Any, Protocol
+from functools import cache
+from typing import Any, Protocol, TypeVar
 
 import torch
 
 Mark = torch.cuda.Event | None
 # Memory that captured work shares: what one leaves there holds until another runs. Torch has no public type for it.
 Pool = Any
+
+Result = TypeVar("Result")
 
 _BROKEN: list[torch.cuda.CUDAGraph] = []  # torch still asks them whether memory of the host is theirs
 
@@ -113,6 +116,43 @@ class CudaStream:
             _end_capture(graph, pool)
         replay: Callable[[], None] = graph.replay
         return replay
+
+
+class Branch:
+    """A second branch of the graph that is being captured, for work that the first does not wait for.
+
+    What is not being captured runs in order. The branch goes last on the device: nobody waits for it yet.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._held: list[object] = []
+
+    def run(self, work: Callable[[], Result], *reads: object) -> Result:
+        """Do the work beside what comes; what it reads keeps its memory until the branches meet."""
+        if not _is_capturing(self._device):
+            return work()
+        self._held.append(reads)
+        queue = _branch_queue(self._device)
+        queue.wait_for(current_stream(self._device).mark())
+        with queue.entered():
+            return work()
+
+    def join(self) -> None:
+        """Let what comes wait for the branch."""
+        if self._held:
+            current_stream(self._device).wait_for(_branch_queue(self._device).mark())
+            self._held.clear()
+
+
+def _is_capturing(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
+@cache
+def _branch_queue(device: torch.device) -> Stream:
+    """Return the stream on which branches are captured: one at a time, and a graph knows no streams when it runs."""
+    return new_stream(device)
 
 
 def _end_capture(graph: torch.cuda.CUDAGraph, pool: Pool) -> None:

@@ -28,7 +28,7 @@ def plan_launches(context: GraphContext) -> tuple[Launches, Programs]:
     """Return the launches and programs that passes of the architectures need, found on tensors without memory."""
     activations, network = context.precision.activations, context.method.network
     images = torch.empty(context.input_shape, dtype=activations, device="meta", memory_format=torch.channels_last)
-    counters = torch.empty(1, dtype=torch.int32, device="meta")
+    counters = torch.empty(2, 1, dtype=torch.int32, device="meta")
     num_images = torch.empty(1, dtype=torch.int32, device="meta") if context.counts_images else None
     with collected_launches() as launches, collected_programs() as programs:
         for architecture in context.architectures:

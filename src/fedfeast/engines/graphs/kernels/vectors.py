@@ -11,6 +11,7 @@ from fedfeast.engines.graphs.plain_vectors import ClientVectors, Ranges
 from fedfeast.federation import LocalSgd
 
 BLOCK = 1024  # positions that a program works on
+NORM_BLOCK = 4 * BLOCK  # where few programs share all positions
 NORM_PROGRAMS = 512  # that share the sum of squares; a power of two
 
 
@@ -186,7 +187,7 @@ class TritonVectors:
         weights, gradient, velocity = client.weights, client.gradient, client.velocity
         sums = torch.empty(NORM_PROGRAMS, dtype=torch.float32, device=weights.device)
         sizes = {"SUMS": NORM_PROGRAMS, "CHUNK": self._chunk, "SIZE": BLOCK}
-        launch(_square_sums, (NORM_PROGRAMS,), gradient, index, sums, index.numel(), CHUNK=self._chunk, SIZE=BLOCK)
+        launch(_square_sums, (NORM_PROGRAMS,), gradient, index, sums, index.numel(), CHUNK=self._chunk, SIZE=NORM_BLOCK)
         for start, stop in [(0, index.numel())] if ranges is None else ranges:
             part, grid, chunks = index[start:stop], self._grid(stop - start), stop - start
             if velocity is None:
