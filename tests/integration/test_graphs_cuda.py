@@ -17,11 +17,12 @@ from fedfeast.data import (
     Batch,
 )
 from fedfeast.engines import EagerEngine, GraphEngine, Precision
+from fedfeast.engines.graphs.context import GraphContext
 from fedfeast.engines.graphs.halo.nvrtc import has_compiler
 from fedfeast.engines.graphs.memory import Arrangement
 from fedfeast.engines.graphs.programs import COUNTERS
 from fedfeast.engines.graphs.streams import new_pool, new_stream
-from fedfeast.federation import Assignment, RoundOrder, RoundResult, mixed_cross_entropy
+from fedfeast.federation import Assignment, LocalSgd, RoundOrder, RoundResult, mixed_cross_entropy
 from fedfeast.methods import METHODS, Feast
 from fedfeast.methods.feast import TrainingRule
 from fedfeast.networks import Architecture
@@ -154,8 +155,16 @@ def fused_pass(
     """Return the loss and its gradients; with rows, of the first examples in a pass made for the whole batch."""
     from fedfeast.engines.graphs.fused_layers import FusedLayers, is_fused
     from fedfeast.engines.graphs.gradient_plan import plan_gradients
+    from fedfeast.engines.graphs.kernels.compiling import compile_ahead
 
     network = paper_method().network
+    if rounded:  # all at once: one after another its kernels would take a minute
+        context = GraphContext(
+            paper_method(), LocalSgd(0.0, 1.0), Precision(), batch.inputs.device, tuple(batch.inputs.shape), True,
+            in_cuda=True, short_batches=rows is not None,
+        )  # fmt: skip
+        context.architectures = [architecture]
+        compile_ahead(context)
     plan = plan_gradients(network, architecture, tuple(batch.inputs.shape), in_cuda=rounded)
     buffer = torch.full((plan.size,), torch.nan, device="cuda")
     counters = torch.zeros(2, COUNTERS, dtype=torch.int32, device="cuda")
