@@ -1,5 +1,7 @@
 import http.client
 import io
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -12,8 +14,10 @@ import pytest
 from PIL import Image
 
 import fedfeast
+from fedfeast.server import api
 from fedfeast.server.api import build_app
 from fedfeast.server.collection import Collection
+from fedfeast.server.predictions import read_example
 from fedfeast.whole_files import sha256_of
 
 ClientOf = Callable[[Any], Any]
@@ -141,6 +145,27 @@ def test_a_prediction(client: Any) -> None:
     assert wrong.json()["detail"] == ("the image has 9 x 9 pixels, and this run's networks take 8 x 8: scale it first.")
     assert client.ask("POST", f"/api/predict/{variant}", content=b"no image").status_code == 422
     assert client.ask("POST", f"/api/predict/{variant}", content=bytes(5_000_000)).status_code == 413
+
+
+def test_few_images_are_decoded_at_once(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once, most, lock = 0, 0, threading.Lock()
+
+    def counted(content: bytes, facts: Any) -> Any:
+        nonlocal at_once, most
+        with lock:
+            at_once += 1
+            most = max(most, at_once)
+        time.sleep(0.02)
+        with lock:
+            at_once -= 1
+        return read_example(content, facts)
+
+    monkeypatch.setattr(api, "read_example", counted)
+    variant = client.get("/api/variants").json()["variants"][0]["id"]
+    with ThreadPoolExecutor(12) as pool:
+        answers = [pool.submit(client.ask, "POST", f"/api/predict/{variant}", content=digit()) for _ in range(12)]
+    assert {answer.result().status_code for answer in answers} == {200}
+    assert most == api.DECODERS
 
 
 def test_a_run_without_a_finished_round(tmp_path: Path, client_of: ClientOf) -> None:

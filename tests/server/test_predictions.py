@@ -21,6 +21,12 @@ def png(width: int, height: int, mode: str = "L") -> bytes:
     return content.getvalue()
 
 
+def encoded(kind: str) -> bytes:
+    content = io.BytesIO()
+    Image.new("L", (16, 16), 200).save(content, kind)
+    return content.getvalue()
+
+
 def test_a_variant_predicts_as_its_bundle_does(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predictions, "KEPT_SESSIONS", 1)
     offer, predictor = Offer(BundleCache(trained), "digits", trained / "none"), Predictor()
@@ -54,6 +60,9 @@ def test_pixels_come_out_as_they_went_in() -> None:
         (png(9, 8), "the image has 9 x 8 pixels, and this run's networks take 8 x 8: scale it first."),
         (png(12_000, 12_000), "the image has 12000 x 12000 pixels"),
         (png(8, 8)[:50], "the image does not decode as an image"),
+        (encoded("ICO"), "the body is no image that can be read: send a PNG, JPEG, WebP, BMP or GIF file."),
+        (encoded("TIFF"), "the body is no image that can be read"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n", "the body is no image that can be read"),
     ],
 )
 def test_what_is_no_image_of_the_size(content: bytes, sentence: str) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedfeast.errors import InvalidInput
 from fedfeast.population.partition import Shards
+from fedfeast.unpacking import refuse_bomb
 
 Indices = NDArray[np.int64]
 ZIP_MAGIC = b"PK"
@@ -102,6 +104,7 @@ def _read_arrays(path: str | Path, names: Sequence[str]) -> list[Indices]:
     try:
         # Opened here: of a damaged file numpy would leave its own open.
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+            refuse_bomb(Path(path), sum(entry.file_size for entry in arrays.zip.infolist()))
             missing = next((name for name in names if name not in arrays), None)
             if missing is not None:
                 held = ", ".join(sorted(arrays)) or "nothing"
@@ -109,7 +112,7 @@ def _read_arrays(path: str | Path, names: Sequence[str]) -> list[Indices]:
                     f"{path} has no array {missing!r}, only {held}: name its arrays {' and '.join(names)}."
                 )
             found = [arrays[name] for name in names]
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         if isinstance(error, InvalidInput):
             raise
         raise InvalidInput(f"{path} is a damaged npz file ({error}): write it again with numpy.savez.") from error

@@ -57,6 +57,8 @@ IMAGE = {
 }
 # Threads that build and measure; waiting for them keeps nobody else from an answer.
 WORKERS = 4
+# Choice: a decoded image may take some times the memory of its body, and bodies that wait take theirs.
+DECODERS, MOST_WAITING_BODIES = 2, 64
 
 
 def build_app(collection: Collection, token: str | None = None) -> FastAPI:
@@ -132,10 +134,11 @@ def _add_runs(app: FastAPI, collection: Collection) -> None:
 
 def _add_models(app: FastAPI, collection: Collection, shared: bool) -> None:
     """Add what chooses, hands out and runs networks."""
-    workers, predictor = anyio.CapacityLimiter(WORKERS), Predictor()
+    workers, decoders = anyio.CapacityLimiter(WORKERS), anyio.CapacityLimiter(DECODERS)
+    bodies, predictor = anyio.CapacityLimiter(MOST_WAITING_BODIES), Predictor()
 
-    async def in_thread(work: Callable[[], Result]) -> Result:
-        return await anyio.to_thread.run_sync(work, limiter=workers)
+    async def in_thread(work: Callable[[], Result], limiter: anyio.CapacityLimiter = workers) -> Result:
+        return await anyio.to_thread.run_sync(work, limiter=limiter)
 
     @app.get(
         "/api/choose", tags=["models"], responses={**_problems(400, 401, 422), 404: {"model": NoVariant | Problem}}
@@ -189,8 +192,10 @@ def _add_models(app: FastAPI, collection: Collection, shared: bool) -> None:
 
         Networks for other data take one example as nested lists of numbers in JSON.
         """
-        offer, body = _offer_with(collection, id), await request.body()
-        example = await in_thread(lambda: _readable(lambda: read_example(body, offer.data_facts)))
+        offer = _offer_with(collection, id)
+        async with bodies:
+            body = await request.body()
+            example = await in_thread(lambda: _readable(lambda: read_example(body, offer.data_facts)), decoders)
         seen = await in_thread(lambda: _built(lambda: predictor.predict(offer, id, example)))
         scores = [ClassScore(name=name, probability=probability) for name, probability in seen.classes]
         return Prediction(id=id, classes=scores, numbers=seen.numbers, milliseconds=seen.milliseconds)

@@ -21,6 +21,8 @@ from fedfeast.stopwatch import Repeats, time_calls
 KEPT_SESSIONS = 32
 TIMED = Repeats(most=3)  # the fastest counts: others on this machine only ever make it slower
 SHOWN_CLASSES = 10
+# Of these the header names the size that is decoded; data sets may come in more (docs/decisions/037).
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +119,7 @@ def read_image(content: bytes, channels: int, side: int) -> torch.Tensor:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of great sizes, which are refused below
-            with Image.open(io.BytesIO(content)) as opened:
+            with Image.open(io.BytesIO(content), formats=FORMATS) as opened:
                 width, height = opened.size
     except Exception as error:  # Pillow's readers raise many types, and bytes from outside find all of them
         raise InvalidInput("the body is no image that can be read: send a PNG, JPEG, WebP, BMP or GIF file.") from error

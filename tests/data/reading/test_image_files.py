@@ -1,11 +1,14 @@
 import io
+import resource
+import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from fedfeast.data.reading.image_files import decode_image, decode_images, inspect_image
+from fedfeast.data.reading.image_files import FORMATS, decode_image, decode_images, inspect_image
 from fedfeast.errors import InvalidInput
 from fedfeast.randomness import named_generator
 
@@ -62,7 +65,7 @@ def test_what_does_not_decode_is_named(tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match=r"here does not decode as an image \(.+\): replace or remove it"):
             decode_image(content, "here", 3, 8)
     (tmp_path / "notes.txt").write_text("no image")
-    with pytest.raises(InvalidInput, match=r"notes.txt does not decode as an image \(its format is unknown\)"):
+    with pytest.raises(InvalidInput, match=r"notes.txt does not decode as an image \(its format is none of PNG, JPEG"):
         inspect_image(tmp_path / "notes.txt")
     with pytest.raises(InvalidInput, match=r"here has 8 x 8 pixels instead of 16 x 16"):
         decode_image(whole, "here", 3, 16)
@@ -72,3 +75,82 @@ def test_wide_pixels_are_refused_rather_than_clipped(tmp_path: Path) -> None:
     Image.fromarray(np.full((4, 4), 40_000, dtype=np.uint16)).save(tmp_path / "deep.png")
     with pytest.raises(InvalidInput, match="more than 8 bits"):
         inspect_image(tmp_path / "deep.png")
+
+
+def blank_png(width: int, height: int) -> bytes:
+    """Return a file of a few bytes for a thousand pixels each, without ever having them in memory."""
+    packer, row = zlib.compressobj(9), bytes(1 + width)
+    rows = b"".join(packer.compress(row) for _ in range(height)) + packer.flush()
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", rows), (b"IEND", b""))
+    parts = (
+        struct.pack(">I", len(one)) + kind + one + struct.pack(">I", zlib.crc32(kind + one)) for kind, one in chunks
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+def most_memory_mb() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+def test_an_icon_is_not_opened_whatever_it_holds(tmp_path: Path) -> None:
+    inside = blank_png(9_000, 9_000)
+    icon = struct.pack("<HHHBBBBHHII", 0, 1, 1, 8, 8, 0, 0, 1, 32, len(inside), 22) + inside
+    (tmp_path / "small.ico").write_bytes(icon)
+    before = most_memory_mb()
+    with pytest.raises(InvalidInput, match="its format is none of PNG, JPEG, WEBP, BMP, GIF, PPM, TIFF"):
+        decode_image(icon, "here", 3, 8)
+    with pytest.raises(InvalidInput, match="its format is none of"):
+        inspect_image(tmp_path / "small.ico")
+    assert most_memory_mb() - before < 40
+
+
+def test_postscript_is_given_to_no_interpreter() -> None:
+    content = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n"
+    with pytest.raises(InvalidInput, match="its format is none of"):
+        decode_image(content, "here", 3, 8)
+
+
+def test_more_pixels_than_a_photograph_has_are_refused_before_they_are_decoded(tmp_path: Path) -> None:
+    (tmp_path / "huge.png").write_bytes(blank_png(12_000, 6_000))
+    before = most_memory_mb()
+    with pytest.raises(InvalidInput, match=r"huge.png has 12000 x 6000 pixels, more than 64 million: scale it down"):
+        inspect_image(tmp_path / "huge.png")
+    with pytest.raises(InvalidInput, match="here has 12000 x 6000 pixels"):
+        decode_image((tmp_path / "huge.png").read_bytes(), "here", 3, 8, resize=True)
+    assert most_memory_mb() - before < 40
+
+
+def test_a_tile_that_is_larger_than_its_image_counts() -> None:
+    values = {256: 8, 257: 8, 258: 8, 259: 8, 262: 1, 277: 1, 322: 16_000, 323: 16_000, 324: 8, 325: 8}
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in values.items())
+    tiff = b"II*\0" + struct.pack("<I", 16) + bytes(8) + struct.pack("<H", len(values)) + entries + bytes(4)
+    with pytest.raises(InvalidInput, match="here has 16000 x 16000 pixels"):
+        decode_image(tiff, "here", 1, 8)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_every_format_is_read(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "image").write_bytes(encoded(noise(8, 8, "P" if kind == "GIF" else "RGB"), kind))
+    assert inspect_image(tmp_path / "image")[0] == (8, 8)
+    assert decode_image((tmp_path / "image").read_bytes(), "here", 3, 8).shape == (3, 8, 8)
+
+
+def test_damaged_images_are_decoded_or_named() -> None:
+    originals = [encoded(noise(8, 8, "P" if kind == "GIF" else "RGB"), kind) for kind in FORMATS]
+    sentences: list[str] = []
+    before = most_memory_mb()
+    for number in range(100):
+        generator = named_generator(number, "damaged image")
+        content = bytearray(originals[number % len(originals)])
+        for _ in range(generator.integers(1, 8)):
+            content[generator.integers(len(content))] = generator.integers(256)
+        if number % 5 == 0:
+            del content[generator.integers(len(content)) :]
+        try:
+            assert decode_image(bytes(content), "here", 3, 8, resize=True).shape == (3, 8, 8)
+        except InvalidInput as error:
+            sentences.append(str(error))
+    assert 20 < len(sentences) < 95
+    assert all(sentence.startswith("here ") and len(sentence.splitlines()) == 1 for sentence in sentences)
+    assert most_memory_mb() - before < 300

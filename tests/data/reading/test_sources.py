@@ -1,13 +1,18 @@
+import gzip
 import io
 import tarfile
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from fedfeast.data.reading.sources import list_files, read_files
+from fedfeast import unpacking
+from fedfeast.data.reading.sources import list_files, read_arrays, read_files
 from fedfeast.errors import InvalidInput
+from fedfeast.randomness import named_generator
 
 FILES = {"a/one.txt": b"1", "a/two.txt": b"22", "three.txt": b"333"}
 
@@ -81,3 +86,55 @@ def test_a_changed_byte_is_noticed(tmp_path: Path) -> None:
 def test_no_source_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="/nothing does not exist"):
         list_files(tmp_path / "nothing")
+
+
+def tar_bomb(path: Path) -> Path:
+    """Write a tar archive of a few hundred kilobytes whose one member has a gigabyte."""
+    member = tarfile.TarInfo("zeros")
+    member.size = 1 << 30
+    zeros = gzip.compress(bytes(16 << 20))
+    path.write_bytes(gzip.compress(member.tobuf()) + 64 * zeros + gzip.compress(bytes(1024)))
+    return path
+
+
+@pytest.mark.parametrize("read", [list_files, lambda source: list(read_files(source, {"zeros"}))])
+def test_a_tar_bomb_ends_where_its_bound_is(tmp_path: Path, read: Callable[[Path], list[object]]) -> None:
+    bomb = tar_bomb(tmp_path / "bomb.tar.gz")
+    with pytest.raises(InvalidInput, match=r"bomb.tar.gz has \d+ bytes and unpacks to 2\d{8} or more"):
+        read(bomb)
+
+
+def test_zip_bombs_are_refused_before_anything_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpacking, "FREE_BYTES", 1 << 20)
+    for name, bomb in (("bomb.zip", tmp_path / "bomb.zip"), ("bomb.npz", tmp_path / "bomb.npz")):
+        np.savez_compressed(tmp_path / "bomb.npz", inputs=np.zeros(16 << 20, np.uint8))
+        (tmp_path / "bomb.npz").replace(bomb)
+        with pytest.raises(InvalidInput, match=rf"{name} has \d+ bytes and unpacks to 16777344 or more"):
+            list_files(bomb) if name == "bomb.zip" else read_arrays(bomb, ["inputs"])
+    with pytest.raises(InvalidInput, match=r"bomb.zip has"):
+        list(read_files(tmp_path / "bomb.zip", {"inputs.npy"}))
+
+
+def test_an_array_that_claims_a_size_it_has_not(tmp_path: Path) -> None:
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (1 << 46,)})
+    with zipfile.ZipFile(tmp_path / "claims.npz", "w") as archive:
+        archive.writestr("inputs.npy", header.getvalue())
+    with pytest.raises(InvalidInput, match=r"claims.npz is damaged or no npz file"):
+        read_arrays(tmp_path / "claims.npz", ["inputs"])
+
+
+@pytest.mark.parametrize("kind", ["zip", "npz", "tar.gz"])
+def test_damaged_archives_are_read_or_named(tmp_path: Path, kind: str) -> None:
+    whole = as_zip(tmp_path) if kind == "zip" else as_tar(tmp_path) if kind == "tar.gz" else tmp_path / "a.npz"
+    if kind == "npz":
+        np.savez_compressed(whole, inputs=np.arange(20), labels=np.arange(20))
+    content, source = whole.read_bytes(), tmp_path / f"damaged.{kind}"
+    for number in range(60):
+        generator = named_generator(number, "damaged archive")
+        damaged = bytearray(content)
+        for _ in range(generator.integers(1, 6)):
+            damaged[generator.integers(len(damaged))] = generator.integers(256)
+        source.write_bytes(damaged)
+        with suppress(InvalidInput):
+            read_arrays(source, ["inputs"]) if kind == "npz" else dict(read_files(source, list_files(source)))

@@ -16,6 +16,7 @@ from fedfeast.data.reading.decoded import Decoded, decoded_arrays
 from fedfeast.data.reading.image_files import decode_images
 from fedfeast.data.reading.sources import list_files, read_files
 from fedfeast.errors import InvalidInput
+from fedfeast.unpacking import gunzip
 
 Arrays = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
@@ -157,12 +158,13 @@ def _read_idx(source: Path, name: str, dimensions: int) -> NDArray[np.uint8]:
     if place is None:
         raise InvalidInput(f"{source} lacks {name}.gz: fetch the official files again.")
     try:
-        content = place.read_bytes()
-        content = gzip.decompress(content) if place.suffix == ".gz" else content
+        content = gunzip(place) if place.suffix == ".gz" else place.read_bytes()
         magic, *shape = struct.unpack_from(f">{1 + dimensions}I", content)
         if magic != 0x0800 + dimensions:
             raise ValueError(f"its magic number is {magic:#x}")
         return np.frombuffer(content, np.uint8, offset=4 * (1 + dimensions)).reshape(shape)
+    except InvalidInput:
+        raise
     except (gzip.BadGzipFile, zlib.error, EOFError, struct.error, ValueError) as error:
         raise InvalidInput(f"{place} is damaged or incomplete ({error}): remove it and fetch it again.") from error
 

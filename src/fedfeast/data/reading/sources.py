@@ -2,6 +2,8 @@
 
 import difflib
 import gzip
+import lzma
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -14,13 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfeast.errors import InvalidInput
+from fedfeast.unpacking import UnpackedFile, refuse_bomb
 
 _DAMAGE = (
     tarfile.TarError,
     zipfile.BadZipFile,
     gzip.BadGzipFile,
     zlib.error,
+    lzma.LZMAError,
+    struct.error,
     EOFError,
+    ValueError,  # of names that are no text
+    OverflowError,
     RuntimeError,  # of an encrypted zip
 )
 
@@ -46,12 +53,12 @@ def read_files(source: Path, wanted: Collection[str]) -> Iterator[tuple[str, byt
         return
     with _readable(source):
         if source.suffix == ".zip":
-            with zipfile.ZipFile(source) as archive:
+            with _open_zip(source) as archive:
                 for name in wanted:
                     yield name, archive.read(name)
             return
         # A stream is decompressed once; going back to a member would start from the beginning.
-        with gzip.open(source) as plain, tarfile.open(fileobj=plain, mode="r|") as stream:
+        with gzip.open(source) as plain, _open_tar(source, plain) as stream:
             for member in stream:
                 if member.isreg() and member.name in wanted:
                     content = stream.extractfile(member)
@@ -66,6 +73,7 @@ def read_arrays(source: Path, names: Collection[str]) -> dict[str, NDArray[Any]]
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise InvalidInput(f"{source} holds one array without a name: save it with np.savez.")
+            refuse_bomb(source, sum(entry.file_size for entry in archive.zip.infolist()))
             for name in names:
                 if name not in archive:
                     near = suggest(name, archive.files)
@@ -75,7 +83,7 @@ def read_arrays(source: Path, names: Collection[str]) -> dict[str, NDArray[Any]]
         raise InvalidInput(f"{source} does not exist: give an npz file.") from None
     except InvalidInput:
         raise
-    except (ValueError, *_DAMAGE) as error:
+    except (MemoryError, *_DAMAGE) as error:  # an array may claim any size
         if "allow_pickle" in str(error) and zipfile.is_zipfile(source):
             raise InvalidInput(
                 f"{source} holds Python objects, which are not read: save numbers and plain text (dtype str) alone."
@@ -91,14 +99,29 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
 def _list_archive(source: Path) -> list[str]:
     if source.suffix == ".zip":
-        with zipfile.ZipFile(source) as archive:
+        with _open_zip(source) as archive:
             return [entry.filename for entry in archive.infolist() if not entry.is_dir()]
     with gzip.open(source) as plain:
-        with tarfile.open(fileobj=plain, mode="r|") as stream:
+        with _open_tar(source, plain) as stream:
             names = [member.name for member in stream if member.isreg()]
-        while plain.read(1 << 20):  # to the checksum at the end
+        while UnpackedFile(source, plain).read(1 << 20):  # to the checksum at the end
             pass
         return names
+
+
+def _open_zip(source: Path) -> zipfile.ZipFile:
+    """Open a zip archive; of what its list says none unpacks to more."""
+    archive = zipfile.ZipFile(source)
+    try:
+        refuse_bomb(source, sum(entry.file_size for entry in archive.infolist()))
+    except InvalidInput:
+        archive.close()
+        raise
+    return archive
+
+
+def _open_tar(source: Path, plain: gzip.GzipFile) -> tarfile.TarFile:
+    return tarfile.open(fileobj=UnpackedFile(source, plain), mode="r|")
 
 
 @contextmanager
@@ -106,6 +129,8 @@ def _readable(source: Path) -> Iterator[None]:
     """Say in one sentence that an archive is damaged."""
     try:
         yield
+    except InvalidInput:
+        raise
     except _DAMAGE as error:
         raise InvalidInput(
             f"{source} is damaged or incomplete ({error}): remove it and fetch the archive again."
