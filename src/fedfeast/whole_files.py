@@ -1,5 +1,6 @@
 """Files and folders written whole or not at all."""
 
+import errno
 import hashlib
 import json
 import os
@@ -11,6 +12,23 @@ from typing import Any
 
 from fedfeast.errors import InvalidInput
 from fedfeast.locks import held_alone
+
+DISK_IS_FULL = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
+
+
+class FullDisk(InvalidInput):
+    """There is no room for what was to be written; what was there before is as it was."""
+
+
+@contextmanager
+def full_disk_is_said(folder: Path, remedy: str) -> Iterator[None]:
+    """Say in one sentence that a folder's disk is full, and what to do when it no longer is."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in DISK_IS_FULL:
+            raise
+        raise FullDisk(f"the disk of {folder} is full ({error.strerror}): free some of it, then {remedy}.") from error
 
 
 def write_whole(path: Path, write: Callable[[Path], None]) -> None:
@@ -52,6 +70,12 @@ def whole_folder(path: Path) -> Iterator[Path]:
     """Give a hidden folder beside the path to fill, and put it in place in one step when all went well."""
     _refuse_existing(path)
     path = path.resolve()
+    with full_disk_is_said(path.parent, "try again; nothing was written"), _filled_folder(path) as partial:
+        yield partial
+
+
+@contextmanager
+def _filled_folder(path: Path) -> Iterator[Path]:
     partial, lock = (path.with_name(f".{path.name}.{ending}") for ending in ("partial", "lock"))
     make_folder(path.parent, path)
     with held_alone(lock, f"another process is writing {path}: wait for it, or give another --out folder."):
@@ -72,6 +96,8 @@ def make_folder(folder: Path, out: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
+        if error.errno in DISK_IS_FULL:
+            raise
         raise InvalidInput(f"--out {out} cannot be written ({error.strerror}): give another place.") from error
 
 

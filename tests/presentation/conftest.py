@@ -21,12 +21,13 @@ def make_up_run(tmp_path: Path) -> MakeUpRun:
 
     def run(name: str, recipe: str = "digits") -> Run:
         made = RunFolder.create(tmp_path / name, load_recipe(recipe), threads=1, device="cpu")
-        shares = {"target_share": [0.6, 0.1, 0.3], "realized_share": [0.6, 0.2, 0.2]}
+        shares = {"num_examples": [6, 2, 2], "target_share": [0.6, 0.1, 0.3], "realized_share": [0.6, 0.2, 0.2]}
         made.write_clients({"name": ["a", "b", "c"], "budget_macs": [9000.0, 500.0, 1500.0], **shares})
         points = (CurvePoint("1k", 1000, 1, 0.5), CurvePoint("2k", 2000, 2, 0.75))
         made.write_summary({"finished_rounds": 2}, Curve(points))
-        made.append_metrics({"round": 1, "losses": {"teacher": 2.0, "student": 1.0}})
-        made.append_metrics({"round": 2, "losses": {"teacher": 1.0}, "validation_score": 0.4})
+        row = {"clients": [0], "payload_parameters": 1, "seconds": 0.5}
+        made.append_metrics({**row, "round": 1, "losses": {"teacher": 2.0, "student": 1.0}})
+        made.append_metrics({**row, "round": 2, "losses": {"teacher": 1.0}, "validation_score": 0.4})
         return Run(made)
 
     return run

@@ -58,7 +58,9 @@ def test_history(make_up_run: MakeUpRun) -> None:
     assert [series.dash for series in loss.series] == [DASHED, ()]
     assert score.series[0].points == (Point(2, 40.0),)
     assert loss.x == score.x
-    (run.folder.path / "metrics.jsonl").write_text('{"round": 1, "losses": {"teacher": 2.0}}\n')
+    (run.folder.path / "metrics.jsonl").write_text("")
+    row = {"round": 1, "losses": {"teacher": 2.0}, "clients": [0], "payload_parameters": 1, "seconds": 0.5}
+    run.folder.append_metrics(row)
     assert len(history_charts([run])) == 1, "nothing is validated yet"
 
 

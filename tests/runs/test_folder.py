@@ -17,6 +17,15 @@ from .conftest import write_grey
 RECIPE = load_recipe("digits")
 
 
+def round_row(number: int) -> dict[str, Any]:
+    return {"round": number, "losses": {}, "clients": [0], "payload_parameters": 1, "seconds": 0.5}
+
+
+def clients_table(names: list[str], budgets: list[float]) -> dict[str, Any]:
+    others = ("num_examples", "target_share", "realized_share")
+    return {"name": names, "budget_macs": budgets, **{column: [1] * len(names) for column in others}}
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
     return RunFolder.create(tmp_path / "run", RECIPE, threads=1, device="cpu")
@@ -52,7 +61,7 @@ def test_a_run_without_a_finished_round_gives_way_to_another_recipe(folder: RunF
 
 
 def test_data_may_move_to_another_folder(folder: RunFolder) -> None:
-    folder.append_metrics({"round": 1})
+    folder.append_metrics(round_row(1))
     moved = load_recipe("digits", {"data.folder": "/elsewhere"})
     assert RunFolder.create(folder.path, moved, threads=1, device="cpu").recipe().data.folder == "/elsewhere"
 
@@ -97,7 +106,7 @@ def test_files_of_indices_are_copied_as_they_are(tmp_path: Path) -> None:
         ("summary.json", "\x00", lambda folder: folder.curve()),
         ("clients.csv", "x", lambda folder: folder.budgets_macs()),
         ("clients.csv", "budget_macs\nmany\n", lambda folder: folder.budgets_macs()),
-        ("metrics.jsonl", "{", lambda folder: folder.metrics()),
+        ("metrics.jsonl", "{\n", lambda folder: folder.metrics()),
     ],
 )
 def test_a_damaged_file_is_named_with_its_remedy(folder: RunFolder, name: str, content: str, read: Any) -> None:
@@ -107,14 +116,14 @@ def test_a_damaged_file_is_named_with_its_remedy(folder: RunFolder, name: str, c
 
 
 def test_metrics_shorter_than_the_checkpoint_are_refused(folder: RunFolder) -> None:
-    size = folder.append_metrics({"round": 1})
+    size = folder.append_metrics(round_row(1))
     with pytest.raises(InvalidInput, match=r"metrics.jsonl is shorter than its checkpoint says"):
         folder.cut_metrics(size + 1)
     assert len(folder.metrics()) == 1
 
 
 def test_another_recipe_is_refused_and_nothing_is_lost(folder: RunFolder) -> None:
-    folder.append_metrics({"round": 1})
+    folder.append_metrics(round_row(1))
     before = (folder.path / "recipe.toml").read_text()
     other = load_recipe("digits", {"training.rounds": 3})
     with pytest.raises(InvalidInput, match=r"holds another run .*training.rounds is 60 there and 3 here"):
@@ -147,8 +156,8 @@ def test_opening_a_folder_that_is_no_run(tmp_path: Path) -> None:
 
 def test_metrics_are_cut_back_to_a_checkpoint(folder: RunFolder) -> None:
     folder.cut_metrics(0)
-    size = folder.append_metrics({"round": 1})
-    folder.append_metrics({"round": 2})
+    size = folder.append_metrics(round_row(1))
+    folder.append_metrics(round_row(2))
     assert [row["round"] for row in folder.metrics()] == [1, 2]
     folder.cut_metrics(size)
     assert [row["round"] for row in folder.metrics()] == [1]
@@ -176,7 +185,7 @@ def test_summary_and_curve(folder: RunFolder) -> None:
 
 
 def test_clients_table(folder: RunFolder) -> None:
-    folder.write_clients({"name": ["a", "b"], "budget_macs": [1.5, 2e9]})
+    folder.write_clients(clients_table(["a", "b"], [1.5, 2e9]))
     assert folder.budgets_macs().tolist() == [1.5, 2e9]
 
 
@@ -184,8 +193,8 @@ def test_a_fleets_clients_are_those_that_joined(tmp_path: Path) -> None:
     recipe = load_recipe("digits", {"population.source": "fleet"})
     folder = RunFolder.create(tmp_path / "run", recipe, threads=1, device="cpu")
     assert folder.recipe().population.file is None
-    folder.write_clients({"name": ["a"], "budget_macs": [2e6]})
-    folder.write_clients({"name": ["a", "b"], "budget_macs": [2e6, 3e6]}, again=True)
+    folder.write_clients(clients_table(["a"], [2e6]))
+    folder.write_clients(clients_table(["a", "b"], [2e6, 3e6]), again=True)
     assert folder.recipe().population.file == str(tmp_path / "run" / "clients.csv")
     assert folder.budgets_macs().tolist() == [2e6, 3e6]
     patient = load_recipe("digits", {"population.source": "fleet", "fleet.deadline_seconds": 5})
@@ -211,7 +220,7 @@ def prepare_own(data: Path, level: int) -> Recipe:
 def test_a_run_can_be_read_without_its_data(tmp_path: Path) -> None:
     recipe = prepare_own(tmp_path / "data", 1)
     folder = RunFolder.create(tmp_path / "run", recipe, threads=1, device="cpu")
-    folder.append_metrics({"round": 1})
+    folder.append_metrics(round_row(1))
     (tmp_path / "data").rename(tmp_path / "moved")
     assert RunFolder.open(folder.path).recipe() == recipe
     moved = load_recipe("digits", {"data.name": "mine", "data.folder": str(tmp_path / "moved")})
@@ -222,7 +231,7 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", prepare_own(tmp_path / "data", 1), threads=1, device="cpu")
     other = prepare_own(tmp_path / "data", 2)
     RunFolder.create(folder.path, other, threads=1, device="cpu")  # no round was finished
-    folder.append_metrics({"round": 1})
+    folder.append_metrics(round_row(1))
     RunFolder.create(folder.path, other, threads=1, device="cpu")
     again = prepare_own(tmp_path / "data", 3)
     with pytest.raises(InvalidInput, match=r"data 'mine' have changed since the run in .*run began"):
@@ -309,7 +318,7 @@ def former_run(path: Path, method: str) -> RunFolder:
     text = (folder.path / "recipe.toml").read_text()
     begin, end = text.index("[method]\n") + len("[method]\n"), text.index("\n[training]")
     (folder.path / "recipe.toml").write_text(text[:begin] + FORMER[method] + text[end:])
-    folder.append_metrics({"round": 1})
+    folder.append_metrics(round_row(1))
     return folder
 
 
@@ -333,5 +342,5 @@ def test_a_new_run_keeps_the_defaults_of_today(tmp_path: Path, method: str) -> N
     folder = RunFolder.create(tmp_path / "run", recipe, threads=1, device="cpu")
     assert folder.recipe() == recipe
     assert recipe.method.model_dump()["weighting"] == "samples"
-    folder.append_metrics({"round": 1})
+    folder.append_metrics(round_row(1))
     assert RunFolder.create(folder.path, recipe, threads=1, device="cpu").recipe() == recipe

@@ -1,4 +1,5 @@
 import math
+import resource
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from fedfeast.federation import (
 from fedfeast.runs import Interrupted, Run
 from fedfeast.runs.assembly import Federation
 from fedfeast.runs.training import Silent, SimulatedClients
+from fedfeast.whole_files import FullDisk
 
 SHORT = {
     **TINY,
@@ -284,3 +286,72 @@ def test_a_device_without_memory_is_a_sentence_and_costs_no_finished_round(tmp_p
     state, _ = run.folder.checkpoints.load_latest()
     assert state is not None
     assert state.finished_rounds == 1
+
+
+class FullAfter(Silent):
+    """Lets the disk be full from a round on: no file grows beyond what a line of metrics needs."""
+
+    def __init__(self, rounds: int) -> None:
+        self.rounds, self.before = rounds, resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def on_round(self, row: dict[str, Any]) -> None:
+        if row["round"] == self.rounds:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, self.before[1]))
+
+
+@pytest.mark.parametrize("rounds", [2, 4])
+def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path: Path, rounds: int) -> None:
+    unbroken = Run.create("digits", tmp_path / "unbroken", SHORT).train()
+    run, full = Run.create("digits", tmp_path / "run", SHORT), FullAfter(rounds)
+    sentence = r"the disk of .*run is full \(File too large\): free some of it, then train on with .*is lost\.$"
+    try:
+        with pytest.raises(FullDisk, match=sentence):
+            run.train(full)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, full.before)
+    state, damaged = run.folder.checkpoints.load_latest()
+    assert ((state.finished_rounds if state else 0), damaged) == (rounds - 2, [])
+    assert not list(run.folder.path.rglob("*.partial"))
+    assert torch.equal(final_weights(Run.create("digits", tmp_path / "run", SHORT).train()), final_weights(unbroken))
+
+
+def test_a_line_that_does_not_fit_is_not_begun(tmp_path: Path) -> None:
+    folder, before = Run.create("digits", tmp_path / "run", SHORT).folder, resource.getrlimit(resource.RLIMIT_FSIZE)
+    folder.append_released(0, [1, 2])
+    content = (folder.path / "released.jsonl").read_bytes()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(content) + 10, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            folder.append_released(1, [3, 4])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (folder.path / "released.jsonl").read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("tail", "sentence"),
+    [
+        (b'{"round": 5, "cli', None),
+        (b'{"round": 5, "clients": [1]}', None),
+        (b'{"round": 5}\n', r"line 3 of .*released.jsonl is damaged \(clients\)"),
+        (b"\x00\n", r"line 3 of .*released.jsonl is damaged \(it is no JSON\)"),
+    ],
+)
+def test_who_was_asked_is_mended_or_refused_at_the_start(tmp_path: Path, tail: bytes, sentence: str | None) -> None:
+    run = Run.create("digits", tmp_path / "run", SHORT)
+    with pytest.raises(Interrupted):
+        run.train(StopAfter(2))
+    for round_index in range(2):
+        run.folder.append_released(round_index, [0, round_index])
+    whole = (run.folder.path / "released.jsonl").read_bytes()
+    (run.folder.path / "released.jsonl").write_bytes(whole + tail)
+    if sentence is None:
+        Run.open(run.folder.path).train()
+        assert (run.folder.path / "released.jsonl").read_bytes() == whole
+        return
+    with pytest.raises(InvalidInput, match=sentence):
+        Run.open(run.folder.path).train()
+    assert len(run.folder.metrics()) == 2, "nothing was trained"
+    (run.folder.path / "released.jsonl").write_bytes(whole[:-5])
+    with pytest.raises(InvalidInput, match="is cut off, and rounds are missing in it whose privacy was spent"):
+        Run.open(run.folder.path).train()

@@ -28,8 +28,9 @@ def test_a_run_that_has_not_begun(tmp_path: Path) -> None:
 
 
 def test_a_run_that_trains_says_how_long_it_will_take(folder: Path) -> None:
+    recipe = folder / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace("rounds = 14\n", "rounds = 28\n", 1))
     run = WatchedRun(folder, "run")
-    run.total_rounds = 28
     with run.run.folder.locked():
         run.refresh()
     told = describe_run(run, ["run"])

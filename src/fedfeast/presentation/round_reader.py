@@ -1,8 +1,11 @@
 """A run's rounds as they are written, read again and again by those who show them."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
+
+from fedfeast.runs.well_formed import misfit_round
 
 Row = dict[str, Any]
 
@@ -12,20 +15,25 @@ class RoundReader:
 
     def __init__(self, path: Path) -> None:
         self._path, self._read_bytes = path, 0
+        self.damaged = 0  # lines that are none of a round
         self.rows: tuple[Row, ...] = ()
 
     def refresh(self) -> tuple[Row, ...]:
         """Return every finished round, least first; a line that is still being written is left for the next look."""
         size = self._path.stat().st_size if self._path.is_file() else 0
-        if size < self._read_bytes:  # cut back to a checkpoint: the run was resumed
-            self._read_bytes, self.rows = 0, ()
+        # Cut back to a checkpoint, since the run was resumed; what was damaged may have been mended in place.
+        if size < self._read_bytes or self.damaged:
+            self._begin_again()
         if size > self._read_bytes:
             new = self._new_rows()
-            if new and self.rows and new[0]["round"] != self.rows[-1]["round"] + 1:
-                self._read_bytes, self.rows = 0, ()  # cut back and already grown again
+            if self.rows and (self.damaged or (new and new[0]["round"] != self.rows[-1]["round"] + 1)):
+                self._begin_again()  # cut back and already grown again
                 new = self._new_rows()
             self.rows += tuple(new)
         return self.rows
+
+    def _begin_again(self) -> None:
+        self._read_bytes, self.rows, self.damaged = 0, (), 0
 
     def _new_rows(self) -> list[Row]:
         with self._path.open("rb") as file:
@@ -34,19 +42,24 @@ class RoundReader:
         rows = []
         for line in whole.splitlines():
             try:
-                rows.append(_shown(json.loads(line)))
-            except (ValueError, KeyError, TypeError, AttributeError):
-                continue  # a damaged line; the run itself will complain of it
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                row = None
+            if misfit_round(row) is None:
+                rows.append(_shown(row))
+            else:
+                self.damaged += 1
         self._read_bytes += len(whole) + 1 if whole else 0
         return rows
 
 
 def _shown(row: Row) -> Row:
-    """Return what a page shows of a round."""
+    """Return what a page shows of a round; numbers that JSON has no words for are left out."""
+    score = row.get("validation_score")
     return {
         "round": int(row["round"]),
-        "losses": {str(role): float(loss) for role, loss in row["losses"].items()},
-        "validation_score": row.get("validation_score"),
+        "losses": {role: float(loss) for role, loss in row["losses"].items() if math.isfinite(loss)},
+        "validation_score": score if score is not None and math.isfinite(score) else None,
         "clients": len(row["clients"]),
         "payload_parameters": int(row["payload_parameters"]),
         "seconds": float(row["seconds"]),

@@ -1,6 +1,8 @@
 """Checkpoints: a run's state after a finished round, hashed, two generations kept."""
 
 import json
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +17,7 @@ from fedfeast.federation import NormHistory, State
 from fedfeast.whole_files import sha256_of, write_text, write_whole
 
 KEPT_CHECKPOINTS = 2
+_BEST_NAME = re.compile(r"(?:best-[0-9]+\.safetensors)?")
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +91,14 @@ class CheckpointFolder:
             )
         return None, []
 
+    def require_size(self, flat: Tensor, size: int) -> None:
+        """Refuse weights that are not of this run's network."""
+        if flat.shape != (size,):
+            raise InvalidInput(
+                f"the checkpoints in {self.folder} have {flat.numel()} weights and the recipe's network {size}: they "
+                "are another run's; restore those of this one, or start again in another --out folder."
+            )
+
     def _checkpoint_names(self) -> list[str]:
         """Return the finished checkpoints, newest first; one without a hash file was never finished."""
         files = sorted(self.folder.glob("round-*.safetensors"), reverse=True)
@@ -123,7 +134,7 @@ class CheckpointFolder:
         path = self.folder / name
         self._hash_file(name).unlink(missing_ok=True)  # an old hash must not vouch for a new file
         on_host = {key: tensor.cpu().contiguous() for key, tensor in tensors.items()}
-        write_whole(path, lambda temporary: save_file(on_host, temporary, {"fedfeast": json.dumps(dict(metadata))}))
+        write_tensors(path, on_host, json.dumps(dict(metadata)))
         write_text(self._hash_file(name), f"{sha256_of(path)}  {name}\n")
 
     def _metadata(self, name: str) -> dict[str, str] | None:
@@ -133,8 +144,10 @@ class CheckpointFolder:
         try:
             with safe_open(self.folder / name, framework="pt") as file:
                 content: dict[str, str] = json.loads(file.metadata()["fedfeast"])
+                _require_metadata(name, content)
+                file.get_slice("weights")
                 return content
-        except (SafetensorError, KeyError, ValueError):
+        except (SafetensorError, KeyError, ValueError, TypeError):
             return None
 
     def _tensors(self, name: str) -> dict[str, Tensor]:
@@ -161,3 +174,32 @@ class CheckpointFolder:
                 file.unlink()
         for file in self.folder.glob(".*.partial"):
             file.unlink()
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], content: str) -> None:
+    """Write a safetensors file whole, with words of ours; a full disk is the system's error, as for every file."""
+
+    def save(temporary: Path) -> None:
+        try:
+            save_file(dict(tensors), temporary, {"fedfeast": content})
+        except SafetensorError as error:
+            found = re.search(r"\(os error ([0-9]+)\)", str(error))
+            if found is None:
+                raise
+            number = int(found[1])
+            raise OSError(number, os.strerror(number), str(path)) from error
+
+    write_whole(path, save)
+
+
+def _require_metadata(name: str, content: Mapping[str, str]) -> None:
+    """Refuse metadata, perhaps of somebody else's making, that training could not go on with."""
+    counts = [int(content["finished_rounds"])]
+    if name.startswith("best-"):
+        float(content["score"])
+    else:
+        counts.append(int(content["metrics_bytes"]))
+        if not _BEST_NAME.fullmatch(content["best"]):
+            raise ValueError(f"{content['best']!r} is no name of a best checkpoint")
+    if min(counts) < 0:
+        raise ValueError("a count is negative")

@@ -8,7 +8,7 @@ import platform
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from importlib.metadata import version
@@ -27,6 +27,7 @@ from fedfeast.runs.checkpoint import CheckpointFolder
 from fedfeast.runs.kept_builder import KeptBuilder
 from fedfeast.runs.kept_data import KeptData
 from fedfeast.runs.kept_statistics import KeptStatistics
+from fedfeast.runs.well_formed import misfit_released, misfit_round, misfit_summary
 from fedfeast.version import VERSION
 from fedfeast.whole_files import write_bytes, write_json, write_text
 
@@ -151,10 +152,7 @@ class RunFolder:
 
     def append_metrics(self, row: Mapping[str, Any]) -> int:
         """Add one line to metrics.jsonl; return the file's size afterwards."""
-        with (self.path / "metrics.jsonl").open("a") as file:
-            file.write(json.dumps(row) + "\n")
-            file.flush()
-            return file.tell()
+        return self._append_line("metrics.jsonl", row)
 
     def sync_metrics(self) -> None:
         """Wait until the rows of metrics.jsonl are on the disk: not after every round, which would wait too."""
@@ -174,19 +172,34 @@ class RunFolder:
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return the rows of metrics.jsonl, one per finished round."""
-        return self._read_lines(self.path / "metrics.jsonl")
+        return self._read_lines(self.path / "metrics.jsonl", misfit_round)
 
     def append_released(self, round_index: int, clients: Sequence[int]) -> None:
         """Note, before they are asked, whom a fleet's round asks for a private update: it counts whatever follows."""
-        with (self.path / "released.jsonl").open("a") as file:
-            file.write(json.dumps({"round": round_index + 1, "clients": list(clients)}) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        self._append_line("released.jsonl", {"round": round_index + 1, "clients": list(clients)}, sync=True)
+
+    def mend_released(self) -> None:
+        """Cut off a line that was not finished, so that nobody was asked by it; refuse a file that is damaged.
+
+        To be done before training goes on: a line added to an unfinished one would spoil both.
+        """
+        asked = self.path / "released.jsonl"
+        if not asked.is_file():
+            return
+        rows, content = self._read_lines(asked, misfit_released), asked.read_bytes()
+        unfinished = len(content) - (content.rfind(b"\n") + 1)
+        if unfinished and len({row["round"] for row in rows}) < len(self.metrics()):
+            raise InvalidInput(
+                f"{asked} is cut off, and rounds are missing in it whose privacy was spent: restore it, or start again "
+                "in another --out folder."
+            )
+        if unfinished:
+            os.truncate(asked, len(content) - unfinished)
 
     def released(self) -> Counter[int]:
         """Return how many private updates each client of a fleet was asked for, in rounds that were repeated too."""
         asked = self.path / "released.jsonl"
-        rows = self._read_lines(asked) if asked.is_file() else []
+        rows = self._read_lines(asked, misfit_released) if asked.is_file() else []
         return Counter(client for row in rows for client in row["clients"])
 
     def write_clients(self, columns: Mapping[str, Any], again: bool = False) -> None:
@@ -196,17 +209,24 @@ class RunFolder:
 
     def clients(self) -> list[dict[str, str]]:
         """Return the rows of clients.csv."""
-        with (self.path / "clients.csv").open() as file:
-            return list(csv.DictReader(file))
+        try:
+            with (self.path / "clients.csv").open(newline="") as file:
+                rows = list(csv.DictReader(file, strict=True))
+            for row in rows:
+                if row["name"] is None or not 0 < float(row["budget_macs"]) < np.inf or None in row:
+                    raise ValueError(row["budget_macs"])
+                for column in ("num_examples", "target_share", "realized_share"):
+                    if not 0 <= float(row[column]) < np.inf:
+                        raise ValueError(row[column])
+        except (OSError, KeyError, ValueError, TypeError, csv.Error) as error:
+            raise InvalidInput(
+                f"{self.path / 'clients.csv'} is missing or damaged: delete it, then {self.how_to_go_on()}."
+            ) from error
+        return rows
 
     def budgets_macs(self) -> np.ndarray:
         """Return the clients' budgets."""
-        try:
-            budgets = np.array([float(row["budget_macs"]) for row in self.clients()])
-        except (OSError, KeyError, ValueError, csv.Error) as error:
-            raise InvalidInput(
-                f"{self.path / 'clients.csv'} is damaged: delete it, then {self.how_to_go_on()}."
-            ) from error
+        budgets = np.array([float(row["budget_macs"]) for row in self.clients()])
         if not len(budgets):
             raise InvalidInput(f"{self.path / 'clients.csv'} is empty: delete it, then {self.how_to_go_on()}.")
         return budgets
@@ -243,7 +263,12 @@ class RunFolder:
         """Return summary.json."""
         if not self.has_summary():
             raise InvalidInput(f"{self.path} has no summary yet: run fedfeast evaluate {self.path}.")
-        return self._read_json("summary.json", ("curve", "finished_rounds"), f"run fedfeast evaluate {self.path}")
+        remedy = f"run fedfeast evaluate {self.path}"
+        content = self._read_json("summary.json", ("curve", "finished_rounds"), remedy)
+        wrong = misfit_summary(content)
+        if wrong is not None:
+            raise InvalidInput(f"{self.path / 'summary.json'} is damaged ({wrong}): {remedy}.")
+        return content
 
     def summarised_rounds(self) -> int | None:
         """Return after how many rounds the summary was made; None where there is no whole one."""
@@ -347,11 +372,34 @@ class RunFolder:
             pass
         raise InvalidInput(f"{self.path / name} is missing or damaged: {remedy}.")
 
-    def _read_lines(self, path: Path) -> list[dict[str, Any]]:
-        try:
-            return [json.loads(line) for line in path.read_text(errors="replace").splitlines()]
-        except ValueError as error:
-            raise InvalidInput(f"{path} is damaged: restore it, or start again in another --out folder.") from error
+    def _append_line(self, name: str, row: Mapping[str, Any], sync: bool = False) -> int:
+        """Add a line to a file, whole or not at all; return the file's size afterwards."""
+        with (self.path / name).open("ab", buffering=0) as file:
+            size, line = file.tell(), f"{json.dumps(row)}\n".encode()
+            try:
+                written = file.write(line)
+                if written < len(line):
+                    file.write(line[written:])  # a disk that is full takes a part first, and says so then
+                if sync:
+                    os.fsync(file.fileno())
+            except OSError:
+                file.truncate(size)
+                raise
+            return size + len(line)
+
+    def _read_lines(self, path: Path, misfit: Callable[[Any], str | None]) -> list[dict[str, Any]]:
+        """Return the rows of a file of JSON lines; one that was never finished is left out."""
+        lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
+        for number, line in enumerate(lines, start=1):
+            try:
+                wrong = misfit(json.loads(line))
+            except (ValueError, RecursionError):
+                wrong = "it is no JSON"
+            if wrong is not None:
+                raise InvalidInput(
+                    f"line {number} of {path} is damaged ({wrong}): restore it, or start again in another --out folder."
+                )
+        return [json.loads(line) for line in lines]
 
     def _write_csv(self, name: str, header: list[str], rows: Any) -> None:
         text = io.StringIO()

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from fedfeast.errors import InvalidInput
 from fedfeast.networks.normalisation import Statistics
-from fedfeast.whole_files import write_whole
+from fedfeast.runs.checkpoint import write_tensors
 
 PARTS = ("mean", "variance")
 
@@ -32,7 +31,7 @@ class KeptStatistics:
             for part, tensor in zip(PARTS, both, strict=True)
         }
         content = json.dumps({"finished_rounds": finished_rounds, "networks": list(statistics)})
-        write_whole(self._path, lambda temporary: save_file(tensors, temporary, {"fedfeast": content}))
+        write_tensors(self._path, tensors, content)
 
     def load(self, finished_rounds: int, device: torch.device | None = None) -> dict[str, Statistics]:
         """Return the statistics by network; none where they were not kept or are of another round."""

@@ -45,6 +45,7 @@ from fedfeast.runs.folder import RunFolder
 from fedfeast.runs.interrupts import interruptible, uninterrupted
 from fedfeast.runs.training import ClientSource, Observer, Silent, SimulatedClients, train_rounds
 from fedfeast.units import format_macs
+from fedfeast.whole_files import full_disk_is_said
 
 
 class Interrupted(Exception):
@@ -61,6 +62,7 @@ class Run:
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
         self.recipe: Recipe = folder.recipe()
+        self.damage = ""  # which checkpoints could not be read when the best was last asked for, and what stands in
 
     @classmethod
     def create(
@@ -108,6 +110,8 @@ class Run:
         shown = observer if observer is not None and ranks.leads else Silent()
         try:
             with ExitStack() as stack:
+                kept = f"{self.folder.how_to_go_on()}; nothing before the last checkpoint is lost"
+                stack.enter_context(full_disk_is_said(self.folder.path, kept))
                 ranks.from_leader(lambda: stack.enter_context(self.folder.locked()))
                 stack.enter_context(interruptible())
                 federation = self.federation
@@ -124,7 +128,8 @@ class Run:
 
     def evaluate(self, observer: Observer | None = None) -> Curve:
         """Measure every operating point of the best checkpoint; return the curve on the test set."""
-        with self.folder.locked(), interruptible():
+        again = f"run fedfeast evaluate {self.folder.path} again"
+        with full_disk_is_said(self.folder.path, again), self.folder.locked(), interruptible():
             return self._summarise(observer or Silent())
 
     @property
@@ -184,7 +189,9 @@ class Run:
 
     def _summarise(self, observer: Observer) -> Curve:
         state, best = self._validated_state()
+        self._refuse_to_replace_better(best)
         federation = self.federation
+        self.folder.checkpoints.require_size(best.flat, federation.method.network.layout.size)
         points = federation.method.operating_points()
         if not federation.tests:
             self._refuse_to_replace_tests()
@@ -267,10 +274,29 @@ class Run:
         return self._validated_state()[1]
 
     def _validated_state(self) -> tuple[TrainingState, Best]:
-        state, _ = self.folder.checkpoints.load_latest()
+        state, damaged = self.folder.checkpoints.load_latest()
+        if damaged and (state is None or state.best is None):
+            raise InvalidInput(
+                f"{', '.join(damaged)} in {self.folder.checkpoints.folder} is damaged, and no other validated round is "
+                f"left: restore it, or {self.folder.how_to_go_on()}."
+            )
         if state is None or state.best is None:
             raise InvalidInput(f"{self.folder.path} has no validated round yet: {self.folder.how_to_go_on()}.")
+        if damaged:
+            self.damage = (
+                f"{', '.join(damaged)} is damaged: the best round that is left is {state.best.finished_rounds}"
+            )
+            logging.getLogger("fedfeast").warning("%s", self.damage)
         return state, state.best
+
+    def _refuse_to_replace_better(self, best: Best) -> None:
+        """Refuse to write a summary of an older round over that of one whose checkpoint is damaged now."""
+        summarised = self.folder.summary().get("best_round") if self.folder.summarised_rounds() is not None else None
+        if self.damage and summarised is not None and summarised != best.finished_rounds:
+            raise InvalidInput(
+                f"{self.damage}, and {self.folder.path / 'summary.json'} is of round {summarised}: restore the "
+                "checkpoint, or move the summary away to measure what is left."
+            )
 
     def _numbers(self, state: TrainingState, best: Best, curve: Curve) -> dict[str, Any]:
         federation = self.federation

@@ -135,6 +135,8 @@ def _starting_state(federation: Federation, folder: RunFolder) -> tuple[Training
     state, damaged = folder.checkpoints.load_latest()
     if state is None:
         state = TrainingState(0, federation.initial_weights().cpu(), federation.method.initial_state())
+    folder.checkpoints.require_size(state.flat, federation.method.network.layout.size)
+    folder.mend_released()
     folder.cut_metrics(state.metrics_bytes)
     return state, damaged
 

@@ -175,9 +175,10 @@ class Prediction(BaseModel):
 
 def describe_run(run: WatchedRun, runs: list[str]) -> RunState:
     """Return what is known of a run."""
-    recipe, seen = run.run.recipe, run.seen
+    seen = run.seen
+    recipe = seen.run.recipe
     facts = recipe.data.facts
-    rounds = len(seen.rows)
+    rounds, total_rounds = len(seen.rows), recipe.training.rounds
     seconds = sum(row["seconds"] for row in seen.rows)
     training = seen.state == "training" and rounds > 0
     summary: dict[str, Any] = seen.summary or {}
@@ -191,13 +192,13 @@ def describe_run(run: WatchedRun, runs: list[str]) -> RunState:
         data=recipe.data.name,
         inputs=Inputs(kind=facts.kind, shape=list(facts.input_shape), task=facts.task),
         images=Images(channels=facts.channels, side=facts.side, classes=facts.classes),
-        metric=MetricFacts(**run.run.metric.facts()),
+        metric=MetricFacts(**seen.run.metric.facts()),
         state=seen.state,
         note=seen.note,
         finished_rounds=rounds,
-        total_rounds=run.total_rounds,
+        total_rounds=total_rounds,
         seconds=round(seconds, 2),
-        remaining_seconds=round(seconds / rounds * (run.total_rounds - rounds), 1) if training else None,
+        remaining_seconds=round(seconds / rounds * (total_rounds - rounds), 1) if training else None,
         served_round=served,
         validation_score=next((row["validation_score"] for row in seen.rows if row["round"] == served), None),
         chosen_by=build_selection(recipe).words,

@@ -9,7 +9,7 @@ from fastapi import FastAPI, HTTPException, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 
-from fedfeast.errors import InvalidInput
+from fedfeast.errors import InvalidInput, without_places
 from fedfeast.server.answers import (
     Choice,
     ClassScore,
@@ -34,6 +34,7 @@ from fedfeast.server.predictions import Predictor, read_example
 from fedfeast.server.watched_run import WatchedRun
 from fedfeast.serving.choice import Limits
 from fedfeast.version import VERSION
+from fedfeast.whole_files import FullDisk
 
 Result = TypeVar("Result")
 RunQuery = Annotated[str | None, Query(description="A run by its name; the first one without it.", max_length=255)]
@@ -47,7 +48,9 @@ PROBLEMS: dict[int, str] = {
     409: "The kept bundle is damaged, or the network cannot be built.",
     413: "The body is too large.",
     416: "The range lies outside the file.",
+    421: "The Host header names another server.",
     422: "A value is out of range.",
+    507: "The server's disk is full.",
 }
 IMAGE = {
     "requestBody": {
@@ -82,6 +85,7 @@ def build_app(collection: Collection, token: str | None = None) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _say_what_is_wrong)
     app.add_exception_handler(NothingFits, _say_the_least)
     app.add_exception_handler(DamagedBundle, _say_conflict)
+    app.add_exception_handler(FullDisk, _say_full)
     _add_runs(app, collection)
     _add_models(app, collection, shared=token is None)
     _add_operation(app, counters)
@@ -119,14 +123,14 @@ def _add_runs(app: FastAPI, collection: Collection) -> None:
     async def variants(run: RunQuery = None) -> Variants:
         """List the networks on offer, least MACs first."""
         found = _find(collection, run)
-        offer = found.seen.offer
+        seen = found.seen
         return Variants.model_validate(
             {
                 "run": found.name,
-                "data": found.run.recipe.data.name,
-                "metric": found.run.metric.facts(),
-                "served_round": offer.round if offer is not None else None,
-                "variants": found.seen.variants,
+                "data": seen.run.recipe.data.name,
+                "metric": seen.run.metric.facts(),
+                "served_round": seen.offer.round if seen.offer is not None else None,
+                "variants": seen.variants,
                 "anchors": found.anchors,
             }
         )
@@ -169,7 +173,7 @@ def _add_models(app: FastAPI, collection: Collection, shared: bool) -> None:
         200: {"description": "The file.", "content": {"application/octet-stream": {}}},
         206: {"description": "A part of the file.", "content": {"application/octet-stream": {}}},
         304: {"description": "The client has it already."},
-        **_problems(400, 401, 404, 409, 416, 422),
+        **_problems(400, 401, 404, 409, 416, 422, 507),
     }
 
     @app.head("/models/{id}.onnx", include_in_schema=False)
@@ -185,7 +189,10 @@ def _add_models(app: FastAPI, collection: Collection, shared: bool) -> None:
         return await model(request, id, "safetensors")
 
     @app.post(
-        "/api/predict/{id}", tags=["models"], responses=_problems(401, 404, 408, 409, 413, 422), openapi_extra=IMAGE
+        "/api/predict/{id}",
+        tags=["models"],
+        responses=_problems(401, 404, 408, 409, 413, 422, 507),
+        openapi_extra=IMAGE,
     )
     async def predict(request: Request, id: Id) -> Prediction:
         """Run one network on an image file (PNG, JPEG, WebP, BMP or GIF) of exactly the run's size.
@@ -238,10 +245,10 @@ def _built(work: Callable[[], Result]) -> Result:
     """Do what may fail because a network cannot be built, e.g. where its data are gone."""
     try:
         return work()
-    except DamagedBundle:
+    except (DamagedBundle, FullDisk):
         raise
     except InvalidInput as error:
-        raise HTTPException(409, str(error)) from error
+        raise HTTPException(409, without_places(str(error))) from error
 
 
 def _readable(work: Callable[[], Result]) -> Result:
@@ -272,4 +279,8 @@ async def _say_the_least(request: Request, error: Exception) -> Response:
 
 
 async def _say_conflict(request: Request, error: Exception) -> Response:
-    return JSONResponse({"detail": str(error)}, 409)
+    return JSONResponse({"detail": without_places(str(error))}, 409)
+
+
+async def _say_full(request: Request, error: Exception) -> Response:
+    return JSONResponse({"detail": without_places(str(error))}, 507)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import chain, count
 from pathlib import Path
 
-from fedfeast.errors import InvalidInput
+from fedfeast.errors import InvalidInput, in_one_line
 from fedfeast.server.offer import Offer
 from fedfeast.server.watched_run import WatchedRun
 
@@ -47,8 +47,8 @@ class Collection:
             for run in self.runs.values():
                 try:
                     run.refresh()
-                except (OSError, ValueError) as error:  # a folder that is being moved or was damaged
-                    run.note_problem(str(error))
+                except Exception as error:  # whatever a damaged file leads to, other runs are looked at further
+                    run.note_problem(in_one_line(error) or type(error).__name__)
 
     def _free_name(self, wanted: str) -> str:
         numbered = (f"{wanted}-{number}" for number in count(2))

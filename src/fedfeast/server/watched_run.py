@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedfeast.errors import InvalidInput
+from fedfeast.errors import InvalidInput, without_places
 from fedfeast.evaluation.published import ANCHORS_MACS, TRAINING_RULES
 from fedfeast.presentation.budget_histogram import budget_histogram
 from fedfeast.presentation.round_reader import RoundReader, Row
@@ -12,21 +12,25 @@ from fedfeast.runs import Run
 from fedfeast.server.offer import Offer
 from fedfeast.server.progress import SENTENCES, State, state_of
 from fedfeast.serving.bundle_cache import BundleCache
+from fedfeast.whole_files import sha256_of
 
 Signature = tuple[tuple[str, int], ...]
+Identity = tuple[int, str]
+GONE = "The run's folder is gone."
 
 
 @dataclass(frozen=True, eq=False)
 class Seen:
     """All that is known of a run at one moment."""
 
+    run: Run
     state: State
     note: str
-    rows: tuple[Row, ...]
-    summary: dict[str, Any] | None
-    offer: Offer | None
-    variants: tuple[dict[str, Any], ...]
-    fleet: dict[str, Any] | None
+    rows: tuple[Row, ...] = ()
+    summary: dict[str, Any] | None = None
+    offer: Offer | None = None
+    variants: tuple[dict[str, Any], ...] = ()
+    fleet: dict[str, Any] | None = None
 
 
 def _sentence(state: State, summary: dict[str, Any] | None) -> str:
@@ -39,41 +43,69 @@ class WatchedRun:
     """One run on show."""
 
     def __init__(self, path: Path, name: str) -> None:
-        self.run, self.name = Run.open(path), name
-        self.total_rounds = self.run.recipe.training.rounds
-        self._rounds = RoundReader(path / "metrics.jsonl")
-        self._looked_at: Signature | None = None
-        self._problem = ""  # why the newest weights are not on offer
-        self._others: Signature | None = None
+        self.name, self._path = name, path
+        self._identity: Identity | None = None
         self._offers: tuple[Offer, ...] = ()  # newest first; one that was just replaced is still handed out
-        self.seen = Seen("waiting", SENTENCES["waiting"], (), None, None, (), None)
+        self._open()
         self.refresh()
 
+    @property
+    def run(self) -> Run:
+        """The run that was seen last."""
+        return self.seen.run
+
+    @property
+    def total_rounds(self) -> int:
+        """How many rounds the run is to have."""
+        return self.run.recipe.training.rounds
+
     def refresh(self) -> None:
-        """Look at the folder again."""
+        """Look at the folder again; another run in the same place is begun with anew."""
+        identity = _identity(self._path)
+        if identity is None:
+            self._identity, self._offers = None, ()
+            self.seen = Seen(self.run, "waiting", GONE)
+            return
+        if identity != self._identity:
+            self._identity, self._offers = None, ()
+            self.seen = Seen(self.run, "waiting", SENTENCES["waiting"])
+            self._open()
         folder, rows, seen = self.run.folder, self._rounds.refresh(), self.seen
         self._refresh_offer()
         offer = self._offers[0] if self._offers else None
         others = _signature(folder.path, ("summary.json", "latency.json", "clients.csv"))
         summary, variants, fleet = seen.summary, seen.variants, seen.fleet
         if others != self._others or offer is not seen.offer:
+            self._damaged_files = []
             self._others, summary = others, self._summary()
             variants, fleet = self._describe(offer)
         summarised = summary["finished_rounds"] if summary is not None else None
         state = state_of(folder, len(rows), self.total_rounds, summarised)
-        self.seen = Seen(state, self._problem or _sentence(state, summary), rows, summary, offer, variants, fleet)
+        note = " ".join(self._problems()) or _sentence(state, summary)
+        self.seen = Seen(self.run, state, note, rows, summary, offer, variants, fleet)
 
     def note_problem(self, reason: str) -> None:
         """Say why the folder could not be looked at; what was seen before stays."""
-        self.seen = replace(self.seen, note=f"The run's folder cannot be read ({reason}).")
+        self.seen = replace(self.seen, note=f"The run's folder cannot be read ({without_places(reason)}).")
 
     def offer_of(self, variant: str) -> Offer | None:
         """Return the offer that has a variant: the present one, or the one before it."""
         return next((offer for offer in self._offers if variant in offer.by_id), None)
 
+    def _open(self) -> None:
+        """Begin with the run that lies in the folder now."""
+        identity, run = _identity(self._path), Run.open(self._path)
+        self._rounds = RoundReader(self._path / "metrics.jsonl")
+        self._looked_at: Signature | None = None
+        self._problem = ""  # why the newest weights are not on offer, or are not the best
+        self._others: Signature | None = None
+        self._damaged_files: list[str] = []
+        self.seen = Seen(run, "waiting", SENTENCES["waiting"])
+        self._identity = identity
+
     def _refresh_offer(self) -> None:
         """Put the best round's weights on offer, where they or the recorded latencies are new."""
-        folder = self.run.folder.path
+        folder = self._path
         weights = _signature(folder / "checkpoints", sorted(file.name for file in folder.glob("checkpoints/best-*")))
         looked_at = (*weights, *_signature(folder, ("latency.json",)))
         if looked_at == self._looked_at:
@@ -81,10 +113,24 @@ class WatchedRun:
         self._looked_at, self._problem = looked_at, ""
         if not weights:
             return
+        self.run.damage = ""
         try:
-            self._offers = (Offer(BundleCache(self.run), self.name, folder / "latency.json"), *self._offers[:1])
+            offer = Offer(BundleCache(self.run), self.name, folder / "latency.json")
         except InvalidInput as error:
-            self._problem = str(error)
+            self._problem = without_places(str(error))
+            return
+        if _identity(folder) != self._identity:  # its weights may be another run's already
+            self._looked_at = None
+            return
+        self._offers = (offer, *self._offers[:1])
+        self._problem = f"{self.run.damage}." if self.run.damage else ""
+
+    def _problems(self) -> list[str]:
+        """Return what is wrong with the folder's files, in sentences."""
+        lines = self._rounds.damaged
+        damaged = [*self._damaged_files, *([f"metrics.jsonl ({lines} of its lines)"] if lines else [])]
+        sentence = f"Damaged in the run's folder: {', '.join(damaged)}." if damaged else ""
+        return [one for one in (self._problem, sentence) if one]
 
     @property
     def anchors(self) -> list[dict[str, float]]:
@@ -93,9 +139,12 @@ class WatchedRun:
         return [{"macs": macs, "accuracy": accuracy} for macs, accuracy in zip(ANCHORS_MACS, published, strict=False)]
 
     def _summary(self) -> dict[str, Any] | None:
+        if not self.run.folder.has_summary():
+            return None
         try:
             return self.run.summary
         except InvalidInput:
+            self._damaged_files.append("summary.json")
             return None
 
     def _describe(self, offer: Offer | None) -> tuple[tuple[dict[str, Any], ...], dict[str, Any] | None]:
@@ -122,12 +171,23 @@ class WatchedRun:
         ), fleet
 
     def _fleet(self, prices: list[int]) -> dict[str, Any] | None:
+        if not (self._path / "clients.csv").is_file():
+            return None  # not written yet
         try:
             return budget_histogram(self.run.folder.budgets_macs(), prices)
-        except InvalidInput:  # not written yet
+        except InvalidInput:
+            self._damaged_files.append("clients.csv")
             return None
 
 
 def _signature(folder: Path, names: tuple[str, ...] | list[str]) -> Signature:
     """Return which of the files exist and when each was last written."""
     return tuple((name, (folder / name).stat().st_mtime_ns) for name in names if (folder / name).is_file())
+
+
+def _identity(folder: Path) -> Identity | None:
+    """Return what tells a run from another one in the same place: the folder itself and its recipe; None for none."""
+    try:
+        return folder.stat().st_ino, sha256_of(folder / "recipe.toml")
+    except OSError:
+        return None

@@ -62,6 +62,8 @@ class BundleCache:
         architecture = hashlib.sha256(repr(point.architecture).encode()).hexdigest()[:8]
         kept = self.folder / f"{point.macs}-macs-{architecture}"
         with self._lock:
+            if not (self._extractor.run.folder.path / "recipe.toml").is_file():
+                raise InvalidInput("the run's folder is gone: nothing can be built from it.")
             if not (kept / "manifest.json").is_file():
                 if kept.is_dir() and any(kept.iterdir()):
                     raise InvalidInput(f"{kept} has no manifest: delete the folder, and it is built again.")

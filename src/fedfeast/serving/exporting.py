@@ -1,5 +1,6 @@
 """Export: a network as an ONNX file, in int8 where wanted, or as a torch.export program, each checked against torch."""
 
+import io
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -128,8 +129,9 @@ class Exporter:
             images = self._prepare(model)(torch.zeros(2, *model.input_shape, dtype=torch.uint8))
             program = torch.export.export(module, (images,), dynamic_shapes=({0: torch.export.Dim("batch")},))
         checked = self.check(self._predict(program.module(), model), model)
-        with path.open("wb") as file:  # by name, torch would complain of names that do not end in .pt2
-            torch.export.save(program, file)
+        content = io.BytesIO()
+        torch.export.save(program, content)
+        path.write_bytes(content.getvalue())  # by us, since torch's own errors do not say that a disk is full
         return checked
 
     def _prepare(self, model: Model) -> Callable[[Tensor], Tensor]:

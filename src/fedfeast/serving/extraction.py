@@ -60,6 +60,7 @@ class Extractor:
         self.run.folder.kept_builder.refuse_other(self.run.recipe)
         self._built = outline(self.run.recipe)
         self._method = self._built.method
+        self.run.folder.checkpoints.require_size(self._best.flat, self._method.network.layout.size)
         self.family = family_of(self._method.network)
         self._planned = self._costed(self._method.operating_points())
         # With their cost under the run's weights, least price first; without a test set those that clients measured.

@@ -1,6 +1,5 @@
 """Prepared data sets: decoded once into arrays that are mapped, not read, and a dataset.json written last."""
 
-import errno
 import hashlib
 import json
 import math
@@ -21,9 +20,9 @@ from fedfeast.data.reading.decoded import Decoded
 from fedfeast.data.reading.facts import KINDS, SPLITS, TASKS, DatasetFacts
 from fedfeast.errors import InvalidInput
 from fedfeast.locks import held_in_turn
+from fedfeast.whole_files import DISK_IS_FULL
 
 DESCRIPTION = "dataset.json"
-_DISK_IS_FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 
 _INPUT_TYPES = {
     "images": ("uint8",),
@@ -67,7 +66,7 @@ def full_disk_is_named(folder: Path, needed: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _DISK_IS_FULL:
+        if error.errno not in DISK_IS_FULL:
             raise
         raise InvalidInput(
             f"the disk of {folder} is full ({error.strerror}): {needed}; "

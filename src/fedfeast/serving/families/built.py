@@ -1,5 +1,6 @@
 """Networks of a user's own constructor: bundles carry a torch.export program, and nothing of the user's code."""
 
+import io
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,7 +104,10 @@ class BuiltFamily:
         """Write the program, unless an export has, and return its file's name."""
         assert isinstance(model, BuiltModel)
         if not (folder / PROGRAM).is_file():
-            torch.export.save(model.program(), folder / PROGRAM)
+            content = io.BytesIO()
+            torch.export.save(model.program(), content)
+            # By us, since torch's own errors do not say that a disk is full.
+            (folder / PROGRAM).write_bytes(content.getvalue())
         return [PROGRAM]
 
     def load(self, folder: Path, table: dict[str, Any]) -> Program:
