@@ -1,5 +1,6 @@
 """Facts about this machine: processor, cores, device."""
 
+import ipaddress
 import os
 import platform
 from pathlib import Path
@@ -32,3 +33,11 @@ def device_name(kind: str) -> str:
     import torch
 
     return torch.cuda.get_device_name()
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address is reached from this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

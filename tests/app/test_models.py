@@ -7,7 +7,7 @@ from subprocess import CompletedProcess
 import pytest
 
 import fedfeast as package
-from fedfeast.app.models import is_loopback
+from fedfeast.machine import is_loopback
 
 Command = Callable[..., CompletedProcess[str]]
 

@@ -1,4 +1,6 @@
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -344,3 +346,32 @@ def test_a_new_run_keeps_the_defaults_of_today(tmp_path: Path, method: str) -> N
     assert recipe.method.model_dump()["weighting"] == "samples"
     folder.append_metrics(round_row(1))
     assert RunFolder.create(folder.path, recipe, threads=1, device="cpu").recipe() == recipe
+
+
+def test_two_first_starts_at_once_make_one_run(tmp_path: Path) -> None:
+    recipe, together = load_recipe("digits", {"training.rounds": 3}), threading.Barrier(6)
+
+    def start(place: Path) -> str:
+        together.wait()
+        try:
+            RunFolder.create(place, recipe, threads=1, device="cpu")
+        except InvalidInput as error:
+            return str(error)
+        return ""
+
+    with ThreadPoolExecutor(6) as pool:
+        for number in range(15):
+            place = tmp_path / str(number)
+            said = list(pool.map(start, [place] * 6))
+            assert "" in said
+            assert {one for one in said if one} <= {
+                f"another process is training in {place}: wait for it, or give another --out folder."
+            }
+            assert RunFolder.open(place).recipe() == recipe
+            assert RunFolder.open(place).environment()["threads"] == 1
+            assert sorted(file.name for file in place.iterdir()) == [".lock", "environment.json", "recipe.toml"]
+
+
+def test_a_start_that_was_killed_before_its_recipe_goes_on(folder: RunFolder) -> None:
+    (folder.path / "recipe.toml").unlink()
+    assert RunFolder.create(folder.path, RECIPE, threads=2, device="cpu").environment()["threads"] == 2

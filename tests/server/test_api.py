@@ -120,6 +120,9 @@ def test_a_download_is_the_chosen_network(client: Any) -> None:
     assert client.get(chosen["onnx"], headers={"range": f"bytes={size}-"}).status_code == 416
     assert client.get(chosen["onnx"], headers={"range": "bytes=5-1"}).status_code == 400
     assert client.get(chosen["onnx"], headers={"if-none-match": etag}).status_code == 304
+    parts = ",".join(f"{start}-{start}" for start in range(0, 4000, 2))
+    assert client.get(chosen["onnx"], headers={"range": f"bytes={parts}"}).status_code == 416
+    assert client.get("/static/style.css", headers={"range": f"bytes={parts}"}).status_code == 416
     weights = client.get(chosen["safetensors"])
     assert weights.headers["etag"].strip('"') == weights.headers["x-sha256"]
 

@@ -103,3 +103,25 @@ def test_every_answer_has_safe_headers_and_is_counted(client_of: Any) -> None:
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["cache-control"] == "no-cache"
     assert 'fedfeast_requests_total{method="other",route="other",status="200"} 1' in counters.text().decode()
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:8765", 200),
+        ("localhost", 200),
+        ("LOCALHOST.:80", 200),
+        ("[::1]:8765", 200),
+        ("rebound.example.org", 421),
+        ("rebound.example.org:8765", 421),
+        ("127.0.0.1.example.org", 421),
+        ("localhost:8765:80", 421),
+        ("", 421),
+    ],
+)
+def test_a_server_for_this_machine_answers_to_its_own_names_alone(client_of: Any, host: str, status: int) -> None:
+    names = frozenset({"localhost", "127.0.0.1", "[::1]"})
+    answer = client_of(Guard(echo, Counters(), None, names)).get("/", headers={"host": host})
+    assert answer.status_code == status
+    if status == 421:
+        assert answer.json()["detail"].startswith("this server answers to 127.0.0.1 or [::1] or localhost alone")

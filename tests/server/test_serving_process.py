@@ -81,3 +81,10 @@ def test_a_missing_package_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(InvalidInput, match=r"the server needs the uvicorn package: pip install 'fedfeast\[serve\]'"):
         serve(tmp_path)
+
+
+def test_a_page_from_elsewhere_reads_nothing(address: str) -> None:
+    assert httpx.get(f"{address}api/run").status_code == 200
+    rebound = httpx.get(f"{address}api/run", headers={"host": "rebound.example.org"})
+    assert rebound.status_code == 421
+    assert "digits" not in rebound.text

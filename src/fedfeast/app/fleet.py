@@ -32,15 +32,26 @@ PATIENCE_SECONDS = 600.0
 
 @fleet_app.command()
 def certificate(
-    hosts: Annotated[list[str], typer.Argument(help="Names or addresses that nodes will reach the server by.")],
-    out: Annotated[Path, typer.Option(help="The folder for ca.crt, server.pem and server.key.")] = Path("credentials"),
+    hosts: Annotated[
+        list[str] | None, typer.Argument(help="Names or addresses that nodes will reach the server by.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder for ca.crt, ca.key, server.pem and server.key.")] = (
+        Path("credentials")
+    ),
+    renew: Annotated[
+        bool, typer.Option("--renew", help="A new certificate by the same authority: nodes stay as they are.")
+    ] = False,
 ) -> None:
-    """Make a certificate authority of one's own and the server's certificate."""
+    """Make a certificate authority of one's own and the server's certificate, or renew the latter."""
     _require_flower()
-    from fedfeast.flower.credentials import make_server_credentials
+    from fedfeast.flower.credentials import make_server_credentials, renew_server_certificate
 
-    files = make_server_credentials(out, hosts)
-    show(Console(), f"for the server alone: {files.certificate} and {files.key}; for everybody: {files.authority}")
+    files = renew_server_certificate(out, hosts or ()) if renew else make_server_credentials(out, hosts or ())
+    show(
+        Console(),
+        f"for the server alone: {files.certificate} and {files.key}; for everybody: {files.authority}",
+        f"to renew with, best kept elsewhere: {files.authority_key}",
+    )
 
 
 @fleet_app.command()

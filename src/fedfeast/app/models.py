@@ -1,6 +1,5 @@
 """The commands for what leaves the building: extract, export, verify, latency, serve."""
 
-import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +9,7 @@ import typer
 from fedfeast.app.options import JsonOption, RunArgument, TrustOption, parse_numbers
 from fedfeast.app.output import console_for, print_result, print_warning, show
 from fedfeast.errors import InvalidInput
+from fedfeast.machine import is_loopback
 
 MacsOption = Annotated[float | None, typer.Option(help="The device's budget in MACs per example.")]
 ParamsOption = Annotated[float | None, typer.Option(help="The most parameters the device holds.")]
@@ -153,14 +153,6 @@ def serve(
         show(console_for(True), "Ctrl-C ends it.")
 
     serve_runs(folders, host, port, token, tell)
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether an address is reached from this machine alone."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _formats(formats: list[str] | None, int8: bool, out: Path) -> tuple[Any, ...]:

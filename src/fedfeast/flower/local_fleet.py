@@ -108,7 +108,7 @@ class LocalFleet:
     def credentials(self) -> ServerCredentials:
         """The server's files."""
         folder = self.folder / "credentials"
-        return ServerCredentials(folder / "ca.crt", folder / "server.pem", folder / "server.key")
+        return ServerCredentials.within(folder)
 
     @property
     def address(self) -> str:

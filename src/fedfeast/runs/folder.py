@@ -87,23 +87,32 @@ class RunFolder:
             raise InvalidInput(f"--out {path} is a file: give a folder.")
         folder = cls(path)
         recipe = folder.as_it_began(recipe)
-        if folder.holds(recipe):
-            write_text(path / "recipe.toml", recipe.to_toml())  # the data may have moved to another folder
-        else:
+        if not folder.holds(recipe):
             unknown = path.is_dir() and not (path / "recipe.toml").is_file()
             if unknown and any(not _is_of_a_killed_start(file) for file in path.iterdir()):
                 raise InvalidInput(f"--out {path} holds other files and no run: give a new or an empty folder.")
             path.mkdir(parents=True, exist_ok=True)
             with folder.locked():
-                folder._copy_inputs(recipe)
+                folder._begin(recipe, _environment(threads, device, processes, engine))
+            return folder
+        if (path / "recipe.toml").read_text() != recipe.to_toml():  # the data may have moved to another folder
+            with folder.locked():
                 write_text(path / "recipe.toml", recipe.to_toml())
-                (path / "environment.json").unlink(missing_ok=True)
-                (path / "clients.csv").unlink(missing_ok=True)
         if not (path / "environment.json").is_file():
-            write_json(path / "environment.json", _environment(threads, device, processes, engine))
+            with folder.locked():
+                write_json(path / "environment.json", _environment(threads, device, processes, engine))
         else:
             folder._note_changes(threads, device, processes, engine)
         return folder
+
+    def _begin(self, recipe: Recipe, environment: Mapping[str, Any]) -> None:
+        """Write what a run begins with, unless another process just did; the recipe last: it says that all is there."""
+        if self.holds(recipe):
+            return
+        (self.path / "clients.csv").unlink(missing_ok=True)
+        self._copy_inputs(recipe)
+        write_json(self.path / "environment.json", environment)
+        write_text(self.path / "recipe.toml", recipe.to_toml())
 
     def _note_changes(self, threads: int, device: str, processes: int, engine: str) -> None:
         """Record where a run goes on with other processes or another engine than it had."""
@@ -411,7 +420,7 @@ class RunFolder:
 
 def _is_of_a_killed_start(file: Path) -> bool:
     """Return whether a start that was killed leaves such a file, which is no reason to refuse the next one."""
-    return file.name in (".lock", "inputs") or file.suffix == ".partial"
+    return file.name in (".lock", "inputs", "environment.json") or file.suffix == ".partial"
 
 
 def _environment(threads: int, device: str, processes: int, engine: str) -> dict[str, Any]:

@@ -64,8 +64,8 @@ WORKERS = 4
 DECODERS, MOST_WAITING_BODIES = 2, 64
 
 
-def build_app(collection: Collection, token: str | None = None) -> FastAPI:
-    """Return the application; it watches its runs while it is up."""
+def build_app(collection: Collection, token: str | None = None, hosts: frozenset[str] | None = None) -> FastAPI:
+    """Return the application; it watches its runs while it is up, and answers to the given hosts alone if any are."""
     counters = Counters(collection.runs)
 
     @asynccontextmanager
@@ -81,7 +81,7 @@ def build_app(collection: Collection, token: str | None = None) -> FastAPI:
         redoc_url=None,
         lifespan=watch,
     )
-    app.add_middleware(Guard, counters=counters, token=token)
+    app.add_middleware(Guard, counters=counters, token=token, hosts=hosts)
     app.add_exception_handler(RequestValidationError, _say_what_is_wrong)
     app.add_exception_handler(NothingFits, _say_the_least)
     app.add_exception_handler(DamagedBundle, _say_conflict)

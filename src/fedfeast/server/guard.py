@@ -4,6 +4,7 @@ import asyncio
 import hmac
 import json
 import time
+from collections.abc import Collection
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -13,6 +14,7 @@ from fedfeast.server.counters import Counters
 # Choice: a photograph fits, and a few at once fit into memory.
 MOST_BODY_BYTES = 4 * 1024 * 1024
 BODY_SECONDS = 10.0
+MOST_RANGES = 8  # of a file in one request; downloads that go on ask for one
 GUARDED = ("/api/", "/models/", "/metrics")  # the page itself holds no secret, and asks for the token
 KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 SAFE_HEADERS = {
@@ -28,8 +30,10 @@ SAFE_HEADERS = {
 class Guard:
     """Wraps the application."""
 
-    def __init__(self, app: ASGIApp, counters: Counters, token: str | None = None) -> None:
-        self._app, self._counters = app, counters
+    def __init__(
+        self, app: ASGIApp, counters: Counters, token: str | None = None, hosts: Collection[str] | None = None
+    ) -> None:
+        self._app, self._counters, self._hosts = app, counters, hosts
         self._token = token.encode() if token is not None else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -48,9 +52,18 @@ class Guard:
 
     async def _answer(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
         headers = Headers(scope=scope)
+        if self._hosts is not None and host_in(headers.get("host", "")) not in self._hosts:
+            # A page from elsewhere whose name was made to lead to this machine would read what it likes (rebinding).
+            known = " or ".join(sorted(self._hosts))
+            await answer.refuse(421, f"this server answers to {known} alone: use that, or start it with --token.", {})
+            return
         if self._token is not None and scope["path"].startswith(GUARDED) and not self._is_known(headers):
             sentence = "this server wants a token: send the header Authorization: Bearer TOKEN."
             await answer.refuse(401, sentence, {"www-authenticate": 'Bearer realm="fedfeast"'})
+            return
+        if headers.get("range", "").count(",") >= MOST_RANGES:
+            # Each would be read and answered on its own, and a kilobyte of headers names hundreds.
+            await answer.refuse(416, f"at most {MOST_RANGES} ranges are answered at once: ask for fewer.", {})
             return
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > MOST_BODY_BYTES:
@@ -69,6 +82,13 @@ class Guard:
         assert self._token is not None
         kind, _, given = headers.get("authorization", "").partition(" ")
         return kind.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token)
+
+
+def host_in(header: str) -> str:
+    """Return the host that a Host header names, without its port."""
+    name, _, port = header.strip().lower().rpartition(":")
+    whole = name if name and port.isdecimal() and (name.endswith("]") or ":" not in name) else header.strip().lower()
+    return whole.removesuffix(".")
 
 
 class _TooLarge(Exception):

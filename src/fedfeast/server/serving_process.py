@@ -9,6 +9,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from fedfeast.errors import InvalidInput
+from fedfeast.machine import is_loopback
 from fedfeast.server.api import build_app
 from fedfeast.server.collection import Collection
 from fedfeast.server.slow_clients import ImpatientProtocol
@@ -24,10 +25,17 @@ def run_server(
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token and token):
         raise InvalidInput("--token must be printable ASCII without spaces at its ends: give another one.")
     with bind(host, port) as listening:
-        app = build_app(Collection(folders), token)
+        # With a token a page from elsewhere reads nothing; a server for others is reached by names we do not know.
+        hosts = _own_names(host) if token is None and is_loopback(host) else None
+        app = build_app(Collection(folders), token, hosts)
         on_ready(address_of(listening))
         with suppress(KeyboardInterrupt):  # uvicorn has ended in order by then, and passes the signal on
             server_of(app).run(sockets=[listening])
+
+
+def _own_names(host: str) -> frozenset[str]:
+    """Return the names that a browser on this machine calls the server by."""
+    return frozenset({"localhost", "127.0.0.1", "[::1]", f"[{host}]" if ":" in host else host.lower()})
 
 
 def server_of(app: FastAPI) -> uvicorn.Server:

@@ -45,6 +45,10 @@ class WatchedRun:
     def __init__(self, path: Path, name: str) -> None:
         self.name, self._path = name, path
         self._identity: Identity | None = None
+        self._looked_at: Signature | None = None
+        self._others: Signature | None = None
+        self._problem = ""  # why the newest weights are not on offer, or are not the best
+        self._damaged_files: list[str] = []
         self._offers: tuple[Offer, ...] = ()  # newest first; one that was just replaced is still handed out
         self._open()
         self.refresh()
@@ -96,10 +100,8 @@ class WatchedRun:
         """Begin with the run that lies in the folder now."""
         identity, run = _identity(self._path), Run.open(self._path)
         self._rounds = RoundReader(self._path / "metrics.jsonl")
-        self._looked_at: Signature | None = None
-        self._problem = ""  # why the newest weights are not on offer, or are not the best
-        self._others: Signature | None = None
-        self._damaged_files: list[str] = []
+        self._looked_at = self._others = None
+        self._problem, self._damaged_files = "", []
         self.seen = Seen(run, "waiting", SENTENCES["waiting"])
         self._identity = identity
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
-from fedfeast.errors import InvalidInput
+from fedfeast.errors import InvalidInput, in_one_line
 from fedfeast.runs import Run
 from fedfeast.serving.card import curve_picture, write_card
 from fedfeast.serving.choice import Limits
@@ -16,7 +16,7 @@ from fedfeast.serving.extraction import Extracted, Extractor
 from fedfeast.serving.families import standalone
 from fedfeast.serving.families.registry import family_named
 from fedfeast.serving.latency import measured_choice
-from fedfeast.serving.manifest import label_of, metric_of, read_manifest, value_of, write_manifest
+from fedfeast.serving.manifest import label_of, metric_of, read_manifest, require_vouched, value_of, write_manifest
 from fedfeast.units import format_macs
 from fedfeast.whole_files import whole_folder, write_text
 
@@ -76,6 +76,12 @@ def read_bundle(folder: Path) -> dict[str, Any]:
     manifest = read_manifest(folder / "manifest.json", REMEDY)
     if manifest["format"] != FORMAT:
         raise InvalidInput(f"{folder} has the format {manifest['format']!r} and not {FORMAT!r}: {REMEDY}.")
+    network, exports = manifest.get("network"), manifest.get("exports", {})
+    if not isinstance(network, dict) or not isinstance(exports, dict):
+        raise InvalidInput(f"{folder / 'manifest.json'} describes no network: {REMEDY}.")
+    own = standalone.PROGRAM if network.get("family") == "built" else "network.py"
+    needed = ("weights.safetensors", "samples.safetensors", "model.py", own, *exports)
+    require_vouched(folder / "manifest.json", manifest, needed, REMEDY)
     return manifest
 
 
@@ -85,10 +91,10 @@ def load_bundle(folder: Path | str) -> standalone.Model:
     table = read_bundle(folder)["network"]
     try:
         return family_named(table).load(folder, table)
-    except (ValueError, KeyError, TypeError, RuntimeError) as error:
-        if isinstance(error, InvalidInput):
-            raise
-        raise InvalidInput(f"{folder} does not fit its manifest ({error}): {REMEDY}.") from error
+    except InvalidInput:
+        raise
+    except Exception as error:  # a manifest and weights of somebody else's making find every type
+        raise InvalidInput(f"{folder} does not fit its manifest ({in_one_line(error)}): {REMEDY}.") from error
 
 
 def describe_bundle(manifest: Mapping[str, Any]) -> str:

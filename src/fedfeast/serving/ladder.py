@@ -14,7 +14,7 @@ from fedfeast.serving.choice import Limits, spread_points
 from fedfeast.serving.exporting import SUFFIXES, Exporter, ExportOptions
 from fedfeast.serving.extraction import Extractor
 from fedfeast.serving.families import standalone
-from fedfeast.serving.manifest import read_manifest, write_manifest
+from fedfeast.serving.manifest import read_manifest, require_vouched, write_manifest
 from fedfeast.whole_files import whole_folder, write_text
 
 FORMAT = "fedfeast-ladder/1"
@@ -77,6 +77,13 @@ def _summary(manifest: dict[str, Any]) -> dict[str, Any]:
     return {**{key: manifest[key] for key in keys if key in manifest}, "exports": manifest["exports"]}
 
 
+def _is_rung(rung: Any) -> bool:
+    named = (
+        isinstance(rung, dict) and isinstance(rung.get("folder"), str) and Path(rung["folder"]).name == rung["folder"]
+    )
+    return named and all(isinstance(rung.get(key, 0), int | float) for key in ("macs", "price")) and "macs" in rung
+
+
 @dataclass(frozen=True)
 class Ladder:
     """A ladder that was written; open one with Ladder.open."""
@@ -93,6 +100,11 @@ class Ladder:
         index = read_manifest(folder / INDEX, REMEDY)
         if index["format"] != FORMAT:
             raise InvalidInput(f"{folder} has the format {index['format']!r} and not {FORMAT!r}: {REMEDY}.")
+        rungs = index.get("rungs")
+        if not isinstance(rungs, list) or not rungs or not all(map(_is_rung, rungs)):
+            raise InvalidInput(f"{folder / INDEX} lists no bundles: {REMEDY}.")
+        names = ("model.py", *(f"{rung['folder']}/manifest.json" for rung in rungs))
+        require_vouched(folder / INDEX, index, names, REMEDY)
         return cls(folder, index)
 
     @property

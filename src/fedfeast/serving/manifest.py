@@ -11,6 +11,8 @@ from fedfeast.errors import InvalidInput
 from fedfeast.evaluation.by_clients import KEPT_BACK
 from fedfeast.whole_files import sha256_of, write_json
 
+MOST_BYTES = 16 << 20  # of a manifest; those of a vocabulary have a megabyte
+
 
 def write_manifest(path: Path, content: Mapping[str, Any], files: Iterable[str]) -> dict[str, Any]:
     """Write the content with the sha256 of the named files beside it, sealed; return what was written."""
@@ -24,22 +26,31 @@ def write_manifest(path: Path, content: Mapping[str, Any], files: Iterable[str])
 def read_manifest(path: Path, remedy: str, checked: bool = True) -> dict[str, Any]:
     """Return a manifest whose seal holds and, unless told otherwise, whose files all have their hashes."""
     try:
+        if path.stat().st_size > MOST_BYTES:
+            raise ValueError(f"it has more than {MOST_BYTES} bytes")
         manifest = json.loads(path.read_text(encoding="utf-8"))
         hashes = {str(name): str(expected) for name, expected in manifest["sha256"].items()}
         whole = isinstance(manifest["format"], str) and isinstance(manifest["seal"], str)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidInput(f"{path} is damaged: {remedy}.") from error
     if not whole or manifest["seal"] != seal_of(manifest):
         raise InvalidInput(f"{path} was changed after it was written (its seal does not hold): {remedy}.")
     for name, expected in hashes.items() if checked else ():
         file = path.parent / name
-        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+        if not name.isprintable() or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
             raise InvalidInput(f"{path} names {name}, which is not beside it: {remedy}.")
         if not file.is_file():
             raise InvalidInput(f"{file} is missing, and the manifest names it: {remedy}.")
         if sha256_of(file) != expected:
             raise InvalidInput(f"{file} does not match its hash in the manifest: {remedy}.")
     return dict(manifest)
+
+
+def require_vouched(path: Path, manifest: Mapping[str, Any], names: Iterable[str], remedy: str) -> None:
+    """Refuse a manifest that says nothing of a file which is to be used."""
+    missing = [name for name in names if name not in manifest["sha256"]]
+    if missing:
+        raise InvalidInput(f"{path} has no hash of {missing[0]}, and so vouches for nothing: {remedy}.")
 
 
 def metric_of(manifest: Mapping[str, Any]) -> Metric:

@@ -15,8 +15,11 @@ from fedfeast.serving.exporting import LARGEST_DIFFERENCE, NORMALISED, differenc
 from fedfeast.serving.families import standalone
 from fedfeast.serving.families.standalone import Model
 from fedfeast.serving.ladder import INDEX, Ladder
-from fedfeast.serving.manifest import read_manifest
+from fedfeast.serving.manifest import read_manifest, require_vouched
+from fedfeast.serving.onnx.plain import require_plain_network
 from fedfeast.serving.onnx.session import Session
+
+MOST_SAMPLES = 256  # of a bundle; extract writes 16
 
 
 def verify(path: Path | str) -> list[dict[str, Any]]:
@@ -24,23 +27,28 @@ def verify(path: Path | str) -> list[dict[str, Any]]:
     path = Path(path)
     if path.name in (INDEX, "manifest.json"):
         path = path.parent
-    if (path / INDEX).is_file():
-        return [verify_bundle(path / rung["folder"]) for rung in Ladder.open(path).rungs]
-    if path.is_file():
-        return [verify_file(path)]
-    return [verify_bundle(path)]
+    try:
+        if (path / INDEX).is_file():
+            return [verify_bundle(path / rung["folder"]) for rung in Ladder.open(path).rungs]
+        return [verify_file(path) if path.is_file() else verify_bundle(path)]
+    except (InvalidInput, OSError):
+        raise
+    except Exception as error:  # files of somebody else's making find every type
+        raise InvalidInput(f"{path} is damaged or forged ({type(error).__name__}): {REMEDY}.") from error
 
 
 def verify_bundle(folder: Path) -> dict[str, Any]:
     """Check a bundle's files, and predict its samples again with torch and with its ONNX file."""
     manifest = read_bundle(folder)
-    model = load_bundle(folder)
     samples = standalone.read_weights(folder / "samples.safetensors")
+    if not 0 < len(samples["images"]) <= MOST_SAMPLES:
+        raise InvalidInput(f"{folder} has {len(samples['images'])} samples and not 1 to {MOST_SAMPLES}: {REMEDY}.")
+    model = load_bundle(folder)
     differences: dict[str, float | None] = {"torch": _difference(model, samples, folder)}
     for name, facts in manifest.get("exports", {}).items():
         if facts["kind"] == "onnx":
             normalised = facts["input"].startswith(NORMALISED)
-            predict = _predict(Session(folder / name), model, normalised) if find_spec("onnxruntime") else None
+            predict = _predict(_session(folder / name), model, normalised) if find_spec("onnxruntime") else None
             differences[name] = None if predict is None else _difference(predict, samples, folder / name)
     listed = {*manifest["sha256"], "manifest.json", "__pycache__"}
     return {
@@ -56,17 +64,29 @@ def verify_bundle(folder: Path) -> dict[str, Any]:
 
 def verify_file(path: Path) -> dict[str, Any]:
     """Check an exported file against the manifest beside it, and load it if it is ONNX."""
-    if not path.with_suffix(".json").is_file():
-        name = path.with_suffix(".json").name
-        raise InvalidInput(f"{path} has no manifest {name} beside it: give its bundle's folder, or export it again.")
-    manifest = read_manifest(path.with_suffix(".json"), "export it again")
+    described = path.with_suffix(".json")
+    if not described.is_file():
+        raise InvalidInput(
+            f"{path} has no manifest {described.name} beside it: give its bundle's folder, or export it again."
+        )
+    manifest = read_manifest(described, "export it again")
     if manifest["format"] != exporting.FORMAT:
         raise InvalidInput(f"{path} is no exported file of this version of fedfeast: export it again.")
+    files = list(manifest["exports"]) if path == described else [path.name, *manifest["exports"]]
+    if not files:
+        raise InvalidInput(f"{described} names no exported file: export it again.")
+    require_vouched(described, manifest, files, "export it again")
     for name in manifest["exports"]:
         if name.endswith(".onnx"):
-            Session(path.with_name(name))
+            _session(path.with_name(name))
     facts = {"macs": manifest["macs"], **_figures(manifest)}
     return {"path": str(path), **facts, "files": 1, "samples": 0, "largest_differences": {}, "unlisted": []}
+
+
+def _session(path: Path) -> Session:
+    """Load an ONNX network of unknown making."""
+    require_plain_network(path)
+    return Session(path)
 
 
 def _figures(manifest: dict[str, Any]) -> dict[str, Any]:

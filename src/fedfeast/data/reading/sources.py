@@ -73,7 +73,8 @@ def read_arrays(source: Path, names: Collection[str]) -> dict[str, NDArray[Any]]
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise InvalidInput(f"{source} holds one array without a name: save it with np.savez.")
-            refuse_bomb(source, sum(entry.file_size for entry in archive.zip.infolist()))
+            packed: Any = archive.zip
+            refuse_bomb(source, sum(entry.file_size for entry in packed.infolist()))
             for name in names:
                 if name not in archive:
                     near = suggest(name, archive.files)
@@ -121,7 +122,8 @@ def _open_zip(source: Path) -> zipfile.ZipFile:
 
 
 def _open_tar(source: Path, plain: gzip.GzipFile) -> tarfile.TarFile:
-    return tarfile.open(fileobj=UnpackedFile(source, plain), mode="r|")
+    file: Any = UnpackedFile(source, plain)  # a stream is read, and nothing else is done with it
+    return tarfile.open(fileobj=file, mode="r|")
 
 
 @contextmanager

@@ -7,6 +7,7 @@ sizes are evaluated by sympy as Python, guards are executed, and targets may be 
 import ast
 import json
 import re
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ RECORDS = re.compile(
     r"|data/(weights/model_weights|constants/model_constants)_config\.json|data/sample_inputs/model\.pt"
 )
 TARGETS = re.compile(
-    r"torch\.ops\.(aten|prims|higher_order)\.\w+(\.\w+)?"
+    r"torch\.ops\.(aten|prims)\.\w+(\.\w+)?|torch\.ops\.higher_order\.wrap_with_(set_grad_enabled|autocast)"
     r"|_operator\.(add|sub|mul|truediv|floordiv|mod|pow|neg|eq|ne|lt|le|gt|ge|and_|or_|getitem)"
     r"|math\.(ceil|floor|trunc|sqrt|pow)|torch\.sym_\w+"
 )
@@ -46,13 +47,16 @@ def _found_in(path: Path) -> Iterator[str]:
     """Yield what a plain program has not."""
     try:
         # The reader with which torch.export.load itself opens the file, so that both see the same.
+        with zipfile.ZipFile(path) as listed:
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in listed.infolist()):
+                raise ValueError("a record is compressed, which torch never does")
         archive = torch._C.PyTorchFileReader(str(path))
         names = list(archive.get_all_records())
         configs = [name for name in names if name.endswith("_config.json")]
         payloads = [entry for name in configs for entry in json.loads(archive.get_record(name))["config"].values()]
         graph = json.loads(archive.get_record("models/model.json"))
         examples = archive.get_record("data/sample_inputs/model.pt")
-    except (RuntimeError, ValueError, KeyError, AttributeError) as error:
+    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         raise InvalidInput(f"{path} is no torch.export program of this version of torch: extract it again.") from error
     yield from (f"the record {name}" for name in names if not RECORDS.fullmatch(name))
     yield from (f"the pickle {entry['path_name']}" for entry in payloads if entry["use_pickle"])

@@ -70,7 +70,20 @@ class Family:
 
     def load(self, folder: Path, table: dict[str, Any]) -> Model:
         """Return a bundle's network, built by the package's own code."""
-        return fill(self.build(table), table, read_weights(folder / "weights.safetensors"))
+        tensors = read_weights(folder / "weights.safetensors")
+        self._require_fit(table, tensors)
+        return fill(self.build(table), table, tensors)
+
+    def _require_fit(self, table: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Refuse a table whose network is another one than the weights', before any memory is taken for it."""
+        blocks = sum(1 + int(stage["blocks"]) for stage in table["stages"])
+        if blocks > len(tensors):
+            raise ValueError(f"the table has {blocks} blocks and stages for {len(tensors)} tensors")
+        with torch.device("meta"):
+            expected = self.build(table).state_dict()
+        for name, tensor in tensors.items():
+            if name not in expected or expected[name].shape != tensor.shape:
+                raise ValueError(f"{name} has the shape {tuple(tensor.shape)}, and the table's network another")
 
 
 AnyFamily = Family | BuiltFamily
