@@ -25,6 +25,7 @@ def test_credentials_are_made_where_they_are_wanted(tmp_path: Path, capsys: pyte
     fleet.key("kitchen", tmp_path / "keys")
     assert {file.name for file in tmp_path.rglob("*") if file.is_file()} == {
         "ca.crt",
+        "ca.key",
         "server.pem",
         "server.key",
         "kitchen",
@@ -34,6 +35,10 @@ def test_credentials_are_made_where_they_are_wanted(tmp_path: Path, capsys: pyte
     said = capsys.readouterr().out
     assert "for the server alone" in said
     assert "kitchen.pub" in said
+    authority, former = ((tmp_path / "credentials" / name).read_bytes() for name in ("ca.crt", "server.pem"))
+    fleet.certificate(None, tmp_path / "credentials", renew=True)
+    assert (tmp_path / "credentials" / "ca.crt").read_bytes() == authority
+    assert (tmp_path / "credentials" / "server.pem").read_bytes() != former
 
 
 def test_a_demo_needs_the_app(tmp_path: Path) -> None:
