@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedfeast.networks.cost import count_convolution_macs, count_macs, count_parameters
-from fedfeast.networks.initialisation import draw_weights
+from fedfeast.networks.initialisation import draw_weights, refuse_branch_scale
 from fedfeast.networks.layers import Layers, Weights
 from fedfeast.networks.layout import ALIGNMENT, Layout
 from fedfeast.networks.space import Architecture, SearchSpace
@@ -24,6 +24,10 @@ class ElasticResNet:
     """A network whose architecture is an argument; weights are leading slices of one flat vector."""
 
     space: SearchSpace
+    branch_scale: float = 1.0  # what the scale of a residual branch's last norm starts with
+
+    def __post_init__(self) -> None:
+        refuse_branch_scale(self.branch_scale)
 
     @cached_property
     def layout(self) -> Layout:
@@ -83,8 +87,8 @@ class ElasticResNet:
         return count_parameters(self.space, architecture)
 
     def initial_weights(self, generator: np.random.Generator) -> Tensor:
-        """Draw a flat float32 vector: torch's default initialisation, norms at scale 1 and shift 0."""
-        return draw_weights(self.layout, generator)
+        """Draw a flat float32 vector: torch's default initialisation, norms at scale 1 (or the branch's) and shift 0."""
+        return draw_weights(self.layout, generator, self.branch_scale)
 
     def forward(
         self, weights: Weights, inputs: Tensor, architecture: Architecture, layers: Layers
@@ -123,7 +127,7 @@ class ElasticResNet:
 class SlicedVariant(ElasticResNet):
     """One variant of an elastic ResNet with nothing around it, and networks of shares of its width."""
 
-    whole: Architecture
+    whole: Architecture = field(kw_only=True)
 
     @classmethod
     def of(cls, network: ElasticResNet, architecture: Architecture, shares: Sequence[float]) -> "SlicedVariant":
@@ -132,7 +136,8 @@ class SlicedVariant(ElasticResNet):
         own = sorted({space.widths[index] for index in architecture.width_indices})
         widths = tuple(sorted({round(share * width, 10) for share in (1.0, *shares) for width in own}))
         indices = tuple(widths.index(round(space.widths[index], 10)) for index in architecture.width_indices)
-        return cls(replace(space, widths=widths), replace(architecture, width_indices=indices))
+        whole = replace(architecture, width_indices=indices)
+        return cls(replace(space, widths=widths), network.branch_scale, whole=whole)
 
     @cached_property
     def layout(self) -> Layout:

@@ -274,6 +274,7 @@ class NetworkSection(Section):
     stem_stride: int = 1
     stage_strides: Integers = (1, 2, 2, 2)
     channel_divisor: int = 8
+    branch_scale: float = 1.0  # what the last norm of a residual branch starts with, the compared methods' too
 
 
 class ResNetSection(Section):
