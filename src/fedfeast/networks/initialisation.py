@@ -22,7 +22,7 @@ def refuse_branch_scale(value: float) -> None:
 
 
 def draw_weights(layout: Layout, generator: np.random.Generator, branch_scale: float = 1.0) -> Tensor:
-    """Draw a flat float32 vector: torch's default initialisation, norms at scale 1 (a branch's last its own), shift 0."""
+    """Draw a flat float32 vector: torch's default initialisation, norms at scale 1 (or a branch's) and shift 0."""
     flat = layout.zeros(torch.float32)
     for name, view in layout.views(flat).items():
         if name.endswith(".scale"):

@@ -76,6 +76,7 @@ def build_network(recipe: Recipe) -> ElasticNetwork:
     space = section.model_dump(exclude={"builder", "choices", "options", "weights", *BRANCH_SETTINGS})
     return ElasticResNet(
         SearchSpace(**space, image_size=facts.side, image_channels=facts.channels, classes=facts.classes),
+        section.branch,
         section.branch_scale,
     )
 

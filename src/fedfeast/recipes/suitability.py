@@ -14,7 +14,7 @@ from fedfeast.recipes.sections import (
     VariantsSection,
 )
 
-BRANCH_SETTINGS = ("branch_scale",)  # of the package's own residual blocks
+BRANCH_SETTINGS = ("branch", "branch_scale")  # of the package's own residual blocks
 MEMBERS = "members"  # a cache that is chosen from a builder's own networks
 NO_IMAGE_AUGMENTATION = {"crop_padding": 0, "crop_fill": "black", "flip": False, "randaugment": (0, 0), "mixing": "off"}
 
