@@ -127,6 +127,12 @@ TAGS = {"data.name": "tags", "network.builder": "conv1d", "variants.cache": MEMB
         ),
         (
             "motion",
+            {**WAVES, "network.branch": "signed"},
+            "network.branch = 'signed' is of the package's ResNets, and network.builder = 'conv1d' makes its own "
+            "layers: leave it out, or build it into the constructor.",
+        ),
+        (
+            "motion",
             {**WAVES, "network.branch_scale": 0.2},
             "network.branch_scale = 0.2 is of the package's ResNets, and network.builder = 'conv1d' makes its own "
             "layers: leave it out, or build it into the constructor.",
