@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from fedfeast.errors import InvalidInput
 from fedfeast.methods import METHODS
 from fedfeast.planning.outline import outline
+from fedfeast.randomness import named_generator
 from fedfeast.recipes import load_recipe
-from fedfeast.recipes.building import build_resnet
+from fedfeast.recipes.building import build_method, build_resnet
 from fedfeast.recipes.method_list import list_methods
 
 
@@ -67,6 +69,28 @@ def test_one_network_that_no_client_can_afford() -> None:
         r"raise the budgets or choose a smaller variant.",
         message,
     )
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"method.name": "feast"},
+        {"method.name": "superfednas"},
+        {"method.name": "heterofl"},
+        {"method.name": "heterofl", "method.backbone": "elastic"},
+        {"method.name": "scalefl"},
+        {"method.name": "fiarse"},
+    ],
+    ids=lambda method: "-".join(method.values()),
+)
+def test_every_residual_network_starts_with_the_branch_scale(method: dict[str, Any]) -> None:
+    plain, scaled = (
+        build_method(load_recipe("digits", {**method, "network.branch_scale": scale}))[0].network for scale in (1, 0.2)
+    )
+    before, after = (one.layout.views(one.initial_weights(named_generator(0, "weights"))) for one in (plain, scaled))
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == {name for name in before if name.endswith(".norm2.scale")}
+    assert all((after[name] == torch.tensor(0.2)).all() for name in changed)
 
 
 def test_the_baselines_network_follows_its_section_and_the_data() -> None:

@@ -126,6 +126,18 @@ TAGS = {"data.name": "tags", "network.builder": "conv1d", "variants.cache": MEMB
             "network.choices and network.options are a builder's: set network.builder too.",
         ),
         (
+            "motion",
+            {**WAVES, "network.branch": "signed"},
+            "network.branch = 'signed' is of the package's ResNets, and network.builder = 'conv1d' makes its own "
+            "layers: leave it out, or build it into the constructor.",
+        ),
+        (
+            "motion",
+            {**WAVES, "network.branch_scale": 0.2},
+            "network.branch_scale = 0.2 is of the package's ResNets, and network.builder = 'conv1d' makes its own "
+            "layers: leave it out, or build it into the constructor.",
+        ),
+        (
             "digits",
             {"variants.cache": MEMBERS},
             'variants.cache = "members" needs network.builder: name a cache, or set the builder.',

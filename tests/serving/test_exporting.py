@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiny import TINY
 
 import fedfeast
 from fedfeast.data import Examples
@@ -46,6 +47,20 @@ def test_a_bundle_with_every_format(run: fedfeast.Run, tmp_path: Path) -> None:
         expected = load(tmp_path / "bundle")(images)
         torch.testing.assert_close(program(images), expected)
     torch.testing.assert_close(Session(tmp_path / "bundle" / "model.onnx")(images), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_signed_branches_are_served_as_they_were_trained(tmp_path: Path) -> None:
+    settings = {**TINY, "training.rounds": 1, "training.clients_per_round": 2, "network.branch": "signed"}
+    run = fedfeast.train("digits", out=tmp_path / "run", settings={**settings, "network.branch_scale": 0.2})
+    manifest = export(run, tmp_path / "bundle", LIMITS, ExportOptions(("onnx", "pt2")))
+    assert manifest["network"]["branch"] == "signed"
+    images, labels = run.federation.test.test.inputs, run.federation.test.test.labels
+    program = torch.export.load(tmp_path / "bundle" / "model.pt2").module()
+    with torch.no_grad():
+        expected = load(tmp_path / "bundle")(images)
+        torch.testing.assert_close(program(images), expected)
+        torch.testing.assert_close(Session(tmp_path / "bundle" / "model.onnx")(images), expected, rtol=1e-4, atol=1e-4)
+        assert float((expected.argmax(1) == labels).double().mean()) == pytest.approx(manifest["test_accuracy"])
 
 
 def test_normalised_images_as_an_option(run: fedfeast.Run, tmp_path: Path) -> None:

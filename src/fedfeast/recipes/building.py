@@ -41,7 +41,7 @@ from fedfeast.randomness import named_generator
 from fedfeast.recipes.recipe import Recipe
 from fedfeast.recipes.sections import PopulationSection
 from fedfeast.recipes.splitting import DataSplit, NaturalSplit, TrainingDivision
-from fedfeast.recipes.suitability import MEMBERS
+from fedfeast.recipes.suitability import BRANCH_SETTINGS, MEMBERS
 from fedfeast.variants import VariantCache, read_cache
 from fedfeast.variants.members import Score, choose_members
 
@@ -73,9 +73,11 @@ def build_network(recipe: Recipe) -> ElasticNetwork:
                 "may ask for as classes."
             )
         return network
-    space = section.model_dump(exclude={"builder", "choices", "options", "weights"})
+    space = section.model_dump(exclude={"builder", "choices", "options", "weights", *BRANCH_SETTINGS})
     return ElasticResNet(
-        SearchSpace(**space, image_size=facts.side, image_channels=facts.channels, classes=facts.classes)
+        SearchSpace(**space, image_size=facts.side, image_channels=facts.channels, classes=facts.classes),
+        section.branch,
+        section.branch_scale,
     )
 
 
@@ -119,7 +121,11 @@ def build_resnet(recipe: Recipe) -> ResNet:
     """Return the compared methods' network for the data set's images and classes."""
     facts = recipe.data.facts
     return ResNet(
-        **recipe.resnet.model_dump(), image_size=facts.side, image_channels=facts.channels, classes=facts.classes
+        **recipe.resnet.model_dump(),
+        image_size=facts.side,
+        image_channels=facts.channels,
+        classes=facts.classes,
+        branch_scale=recipe.network.branch_scale,
     )
 
 

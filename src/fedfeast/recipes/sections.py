@@ -22,6 +22,7 @@ from fedfeast.errors import InvalidInput
 from fedfeast.federation import Method
 from fedfeast.federation.local_sgd import Unreached
 from fedfeast.methods import find_method
+from fedfeast.networks import Branch
 from fedfeast.population import authors
 
 Integers = Annotated[tuple[int, ...], Field(strict=False)]
@@ -274,6 +275,8 @@ class NetworkSection(Section):
     stem_stride: int = 1
     stage_strides: Integers = (1, 2, 2, 2)
     channel_divisor: int = 8
+    branch: Branch = "rectified"  # before the addition too, or signed: after it alone
+    branch_scale: float = 1.0  # what the last norm of a residual branch starts with, the compared methods' too
 
 
 class ResNetSection(Section):

@@ -14,6 +14,7 @@ from fedfeast.recipes.sections import (
     VariantsSection,
 )
 
+BRANCH_SETTINGS = ("branch", "branch_scale")  # of the package's own residual blocks
 MEMBERS = "members"  # a cache that is chosen from a builder's own networks
 NO_IMAGE_AUGMENTATION = {"crop_padding": 0, "crop_fill": "black", "flip": False, "randaugment": (0, 0), "mixing": "off"}
 
@@ -60,6 +61,7 @@ def refuse_unsuited_network(section: DataSection, network: NetworkSection, varia
             f"{variants.cache!r} is a list already: leave one of them out."
         )
     if network.builder is not None:
+        _refuse_branch_settings(network)
         return
     if facts.kind != "images" or facts.task != "classification":
         raise InvalidInput(
@@ -70,6 +72,17 @@ def refuse_unsuited_network(section: DataSection, network: NetworkSection, varia
         raise InvalidInput("network.choices and network.options are a builder's: set network.builder too.")
     if variants.cache == MEMBERS:
         raise InvalidInput('variants.cache = "members" needs network.builder: name a cache, or set the builder.')
+
+
+def _refuse_branch_settings(network: NetworkSection) -> None:
+    """Refuse settings of the package's residual blocks beside a builder, whose constructor makes its own."""
+    for name in BRANCH_SETTINGS:
+        given = getattr(network, name)
+        if given != type(network).model_fields[name].default:
+            raise InvalidInput(
+                f"network.{name} = {given!r} is of the package's ResNets, and network.builder = {network.builder!r} "
+                "makes its own layers: leave it out, or build it into the constructor."
+            )
 
 
 def refuse_unsuited_clients(section: DataSection, population: PopulationSection, evaluation: EvaluationSection) -> None:

@@ -31,6 +31,7 @@ CASES: dict[str, Mapping[str, Any]] = {
     rule: {"method.rule": rule} for rule in ("full", "global-min", "local-max", "min-max", "min-max-distilled")
 }
 CASES["fedavg"] = {"method.name": "fedavg", "method.max_macs": 4e5}
+CASES["signed"] = {"network.branch": "signed", "network.branch_scale": 0.2}
 
 
 @cache

@@ -236,7 +236,7 @@ class _Counting(Layers):
         self.elements += 2 * features.numel()  # before and after normalisation
         return features
 
-    def block(self, weights: Weights, name: str, features: Tensor, stride: int) -> Tensor:
+    def block(self, weights: Weights, name: str, features: Tensor, stride: int, signed: bool = False) -> Tensor:
         hidden = convolved_alone(weights[f"{name}.conv1"], features, stride)
         out = convolved_alone(weights[f"{name}.conv2"], hidden, 1)
         self.elements += 2 * hidden.numel() + 2 * out.numel()
