@@ -287,6 +287,7 @@ class Run:
             "finished_rounds": state.finished_rounds,
             "best_round": best.finished_rounds,
             "validation_score": best.score,
+            **({"served_vector": best.vector} if self.recipe.server.average else {}),
             **curve.population_scores(budgets),
             "served_share": curve.served_share(budgets),
             "clients": len(budgets),

@@ -150,6 +150,7 @@ class Extractor:
             "data": recipe.data.name,
             "seed": recipe.seed,
             "best_round": self._best.finished_rounds,
+            **({"served_vector": self._best.vector} if recipe.server.average else {}),
             "weights_sha256": _hash(self._best.flat),
         }
 
