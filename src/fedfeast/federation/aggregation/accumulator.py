@@ -46,4 +46,4 @@ class Accumulator:
 
     def answered(self) -> Tensor:
         """Return where anybody has a say."""
-        return self.weights > 0
+        return torch.gt(self.weights, 0)
