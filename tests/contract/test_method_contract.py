@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from fedfeast.data import draw_local_plan, make_batches
 from fedfeast.engines import EagerEngine, GraphEngine, Precision
 from fedfeast.engines.eager import ClientSlot, train_client
-from fedfeast.federation import Assignment, LocalSgd, RoundOrder
+from fedfeast.federation import Assignment, LocalSgd, Merged, RoundOrder, ServerOptimiser
 from fedfeast.methods import METHODS
 from fedfeast.networks.normalisation import by_batch
 from fedfeast.randomness import named_generator
@@ -206,6 +206,28 @@ def test_positions_not_sent_stay_bit_identical(case: str) -> None:
     sent[planned[0].slice_map.index().long()] = True
     assert torch.equal(after[~sent], before[~sent])
     assert not torch.equal(after[sent], before[sent])
+
+
+@every_method
+def test_servers_that_step_or_look_ahead_move_only_what_was_answered(case: str) -> None:
+    built = federation(case)
+    small = min(built.participants, key=lambda index: built.clients[index].budget_macs)
+    cohorts = (built.participants[-1:], (small,), (small,))
+    for common in (ServerOptimiser(lookahead=0.8), ServerOptimiser("adam")):
+        server, flat = built.method.server_optimiser(common), built.initial_weights()
+        state, engine = server.initial_state(flat), built.engine()
+        for round_index, cohort in enumerate(cohorts):
+            sent = server.sent(state, flat)
+            planned = assignments(built, cohort, round_index, sent)
+            result = engine.run_round(RoundOrder(sent, planned, round_index, RATE))
+            before, (flat, state) = flat, server.server_step(state, flat, Merged(sent, result.flat, result.answered))
+            routed = torch.zeros(flat.numel(), dtype=torch.bool)
+            for assignment in planned:
+                routed[assignment.slice_map.index().long()] = True
+            assert not bool((result.answered & ~routed).any())
+            assert torch.equal(flat[~result.answered], before[~result.answered])
+            assert not torch.equal(flat[result.answered], before[result.answered])
+            assert bool(torch.isfinite(flat).all())
 
 
 @every_method

@@ -1,6 +1,7 @@
 """The parts that a recipe describes, and the methods it may name."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,13 @@ import pytest
 import torch
 
 from fedfeast.errors import InvalidInput
+from fedfeast.federation import ServerOptimiser
 from fedfeast.methods import METHODS
+from fedfeast.methods.feast import Feast
 from fedfeast.planning.outline import outline
 from fedfeast.randomness import named_generator
 from fedfeast.recipes import load_recipe
-from fedfeast.recipes.building import build_method, build_resnet
+from fedfeast.recipes.building import build_method, build_parts, build_resnet, build_server
 from fedfeast.recipes.method_list import list_methods
 
 
@@ -120,6 +123,20 @@ def test_every_method_is_described_with_its_operating_points() -> None:
 def test_operating_points_are_those_of_the_recipe() -> None:
     (fedavg,) = [one for one in list_methods("digits") if one["name"] == "fedavg"]
     assert [point["macs"] for point in fedavg["operating_points"]] == [128_320]
+
+
+class Ahead(Feast):
+    """FEAST with a server of its own."""
+
+    def server_optimiser(self, common: ServerOptimiser) -> ServerOptimiser:
+        return replace(common, lookahead=0.5)
+
+
+def test_the_server_is_the_recipes_unless_the_method_has_another() -> None:
+    recipe = load_recipe("digits", ["server.average=0.9"])
+    plain, own = (method.build(build_parts(recipe)) for method in (Feast, Ahead))
+    assert build_server(recipe, plain) == ServerOptimiser(average=0.9)
+    assert build_server(recipe, own) == ServerOptimiser(average=0.9, lookahead=0.5)
 
 
 def test_budgets_that_are_drawn_are_raised_by_their_setting() -> None:

@@ -37,3 +37,5 @@ from fedfeast.federation.records import OperatingPoint as OperatingPoint
 from fedfeast.federation.records import Pass as Pass
 from fedfeast.federation.records import State as State
 from fedfeast.federation.schedule import learning_rate as learning_rate
+from fedfeast.federation.server_step import Merged as Merged
+from fedfeast.federation.server_step import ServerOptimiser as ServerOptimiser

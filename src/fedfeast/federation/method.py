@@ -12,6 +12,7 @@ from fedfeast.federation.aggregation.accumulator import Answers
 from fedfeast.federation.local_sgd import LocalSgd
 from fedfeast.federation.parts import Parts
 from fedfeast.federation.records import Assignment, Client, Constants, Deployed, OperatingPoint, Pass, State
+from fedfeast.federation.server_step import ServerOptimiser
 from fedfeast.networks import Network
 from fedfeast.routing import LeadingSlices
 
@@ -74,6 +75,10 @@ class Method(ABC):
         """Return the clients' optimiser, given the one that all methods share."""
         return common
 
+    def server_optimiser(self, common: ServerOptimiser) -> ServerOptimiser:
+        """Return the server's optimiser, whose ``server_step`` follows ``merge``, given that of the recipe."""
+        return common
+
     def trains(self, budget_macs: float) -> bool:
         """Return whether a client with this budget takes part in training."""
         return budget_macs >= self.least_macs
@@ -123,7 +128,7 @@ class Method(ABC):
         return tuple(dict.fromkeys(point.architecture for point in self.operating_points()))
 
     def merge(self, flat: Tensor, answers: Answers) -> Tensor:
-        """Return the global vector after the round."""
+        """Return the vector that was sent with the answers in place of what they answer."""
         return answers.merged_with(flat)
 
     def deploy(self, flat: Tensor, point: OperatingPoint) -> Deployed:

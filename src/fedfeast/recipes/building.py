@@ -14,7 +14,7 @@ from fedfeast.data.sequences import SequenceAugmentation
 from fedfeast.data.tasks import task_named
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Selection
-from fedfeast.federation import LocalSgd, Method, Parts, Privacy
+from fedfeast.federation import LocalSgd, Method, Parts, Privacy, ServerOptimiser
 from fedfeast.methods import find_method
 from fedfeast.networks import ElasticNetwork, ElasticResNet, ResNet, SearchSpace
 from fedfeast.networks.built import Builder, BuiltNetwork
@@ -336,6 +336,11 @@ def build_sgd(recipe: Recipe, method: Method) -> LocalSgd:
             training.weight_decay, training.clip_norm, training.momentum, training.learning_rate, training.unreached
         )
     )
+
+
+def build_server(recipe: Recipe, method: Method) -> ServerOptimiser:
+    """Return what the server does with a merged round: the recipe's, where the method has no other."""
+    return method.server_optimiser(ServerOptimiser(**recipe.server.model_dump()))
 
 
 def build_privacy(recipe: Recipe) -> Privacy | None:

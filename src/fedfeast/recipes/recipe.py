@@ -32,6 +32,7 @@ from fedfeast.recipes.sections import (
     PrivacySection,
     ResNetSection,
     Section,
+    ServerSection,
     TrainingSection,
     VariantsSection,
     method_section,
@@ -66,6 +67,7 @@ class Recipe(Section):
     training: TrainingSection = TrainingSection()
     augmentation: AugmentationSection = AugmentationSection()
     aggregation: AggregationSection = AggregationSection()
+    server: ServerSection = ServerSection()
     privacy: PrivacySection = PrivacySection()
     adversary: AdversarySection = AdversarySection()
     evaluation: EvaluationSection = EvaluationSection()

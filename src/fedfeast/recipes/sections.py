@@ -19,8 +19,9 @@ from pydantic import (
 from fedfeast.data import DatasetFacts, Normalisation, facts_of, is_known
 from fedfeast.data.batches import LastBatch
 from fedfeast.errors import InvalidInput
-from fedfeast.federation import Method
+from fedfeast.federation import Method, ServerOptimiser
 from fedfeast.federation.local_sgd import Unreached
+from fedfeast.federation.server_step import Optimiser
 from fedfeast.methods import find_method
 from fedfeast.networks import Branch
 from fedfeast.population import authors
@@ -356,6 +357,32 @@ class AggregationSection(Section):
     refuse_multiple: float | None = Field(None, gt=0)  # without it no norm is too large
     weigh: Literal["method", "alike"] = "method"  # what an answer weighs: as the method says, or all the same
     weight_cap: float | None = Field(None, ge=1)  # times the cohort's median weight: no answer weighs more
+
+
+class ServerSection(Section):
+    """What the server does with a merged round; by default the merged vector is the next global one."""
+
+    optimiser: Annotated[Optimiser, BeforeValidator(lambda value: value or "none")] = "none"  # unset: none
+    learning_rate: float | None = Field(None, gt=0)  # of momentum and adam; without it 1 and 0.01
+    momentum: float = Field(0.9, ge=0, lt=1)
+    betas: Numbers = (0.9, 0.99)  # of adam's means of changes and of their squares
+    epsilon: float = Field(1e-3, gt=0)  # of adam
+    lookahead: float = Field(0.0, ge=0, lt=1)  # of its last move, by which what is sent lies ahead of the global vector
+    average: float = Field(0.0, ge=0, lt=1)  # what a round leaves of the running average; 0: none is kept
+
+    @model_validator(mode="after")
+    def _refuse_idle_settings(self) -> Self:
+        """Refuse a setting that the chosen optimiser would silently ignore."""
+        used = {"none": (), "momentum": ("learning_rate", "momentum"), "adam": ("learning_rate", "betas", "epsilon")}
+        for name in ("learning_rate", "momentum", "betas", "epsilon"):
+            given = getattr(self, name)
+            if name not in used[self.optimiser] and given != type(self).model_fields[name].default:
+                raise InvalidInput(
+                    f"server.{name} = {list(given) if name == 'betas' else given} has no effect with server.optimiser "
+                    f"= {self.optimiser!r}: leave it out, or choose the optimiser that uses it."
+                )
+        ServerOptimiser(**self.model_dump())
+        return self
 
 
 class AdversarySection(Section):

@@ -34,7 +34,7 @@ from fedfeast.own_code import remember
 from fedfeast.planning.outline import outline
 from fedfeast.planning.plan import plan_traffic
 from fedfeast.population.natural import measure_correlation
-from fedfeast.recipes.building import build_network, build_privacy, builder_settings
+from fedfeast.recipes.building import build_network, build_privacy, build_server, builder_settings
 from fedfeast.recipes.recipe import Recipe, packaged_recipes, pairs_of, resolve_recipe
 from fedfeast.recipes.splitting import NaturalSplit
 from fedfeast.recipes.suitability import MEMBERS
@@ -287,6 +287,7 @@ class Run:
             "finished_rounds": state.finished_rounds,
             "best_round": best.finished_rounds,
             "validation_score": best.score,
+            **({"served_vector": best.vector} if build_server(self.recipe, federation.method).average else {}),
             **curve.population_scores(budgets),
             "served_share": curve.served_share(budgets),
             "clients": len(budgets),

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import save
 
 from fedfeast.errors import InvalidInput
+from fedfeast.presentation.tables import served_round
 from fedfeast.runs import Run
 from fedfeast.serving.card import curve_picture, write_card
 from fedfeast.serving.choice import Limits
@@ -98,5 +99,11 @@ def describe_bundle(manifest: Mapping[str, Any]) -> str:
     assert value is not None
     return (
         f"{format_macs(manifest['macs'])} MACs, {manifest['parameters']:,} parameters{kept}, "
-        f"{label_of(manifest)} {metric.show(value)}"
+        f"{label_of(manifest)} {metric.show(value)}{_of_vector(manifest)}"
     )
+
+
+def _of_vector(manifest: Mapping[str, Any]) -> str:
+    """Say whose weights they are, where a run chose between its global vector and a running average of it."""
+    run = manifest["run"]
+    return f", round {served_round(run)}" if "served_vector" in run else ""

@@ -15,6 +15,10 @@ class Answers(Protocol):
         """Return the merged value where somebody answered, else the previous value bit for bit."""
         ...
 
+    def answered(self) -> Tensor:
+        """Return where anybody answered, as a mask of the global vector; known once the answers are merged."""
+        ...
+
 
 class Accumulator:
     """A running weighted sum per position in float64; clients are added one by one and then forgotten."""
@@ -38,4 +42,8 @@ class Accumulator:
     def merged_with(self, previous: Tensor) -> Tensor:
         """Return the weighted mean where somebody answered, else the previous value bit for bit."""
         averaged = (self.sums / self.weights).to(previous.dtype)
-        return torch.where(self.weights > 0, averaged, previous)
+        return torch.where(self.answered(), averaged, previous)
+
+    def answered(self) -> Tensor:
+        """Return where anybody has a say."""
+        return torch.gt(self.weights, 0)

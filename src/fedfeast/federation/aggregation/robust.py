@@ -129,6 +129,7 @@ class BufferedAnswers:
         self._norms: list[float] = []
         self._weights: list[float] = []
         self._gather: Callable[[Any], list[Any]] = lambda value: [value]
+        self._answered = torch.zeros(size, dtype=torch.bool)
 
     def shared(self, gather: Callable[[Any], list[Any]]) -> "BufferedAnswers":
         """Return the same answers as a share of those that ``gather`` brings together."""
@@ -148,6 +149,7 @@ class BufferedAnswers:
             norms = [norm for share in shares for norm in share[0]]
             weights = [weight for share in shares for weight in share[1]]
             if not norms:
+                self._answered = self._answered.to(previous.device)
                 return previous
             # Choice: without an earlier round the bound is that of this round itself.
             bound = self._options.clip_multiple * median(norms) if self._bound is None else self._bound
@@ -158,7 +160,13 @@ class BufferedAnswers:
                 change = combine(changes, weighing, factors, self._options).to(previous.device)
                 moved = (previous[place].double() + change).to(previous.dtype)
                 merged[place] = torch.where(change != 0, moved, previous[place])
+                self._answered[place] = (~changes.isnan()).any(dim=0)
+            self._answered = self._answered.to(previous.device)
             return merged
+
+    def answered(self) -> Tensor:
+        """Return where anybody has a say; known once the answers are merged."""
+        return self._answered
 
     def close(self) -> None:
         """Give the disk space back where the round was given up."""
