@@ -29,6 +29,7 @@ CASES: dict[str, Mapping[str, Any]] = {
     "feast, local max": {"method.name": "feast", "method.rule": "local-max"},
     "feast, min and max": {"method.name": "feast", "method.rule": "min-max"},
     "feast, min and max, distilled": {"method.name": "feast", "method.rule": "min-max-distilled"},
+    "feast, cheap ones drawn": {"method.name": "feast", "method.sampling": "inverse-macs"},
     "feast, on the ResNet": {"method.name": "feast", "method.backbone": "resnet"},
     "heterofl": {"method.name": "heterofl"},
     "heterofl, by count": {"method.name": "heterofl", "method.weighting": "count"},

@@ -136,3 +136,33 @@ def test_points_of_equal_price_have_names_of_their_own() -> None:
     assert len({point.name for point in points}) == 56
     assert [points[row].name for row in (22, 35, 36, 55)] == ["228.8M", "369.6M", "369.6M-2", "595.7M"]
     assert (points[55].macs, points[55].price) == (652_064_064, 595_735_872)
+
+
+def test_an_intermediate_can_be_drawn_in_proportion_to_one_over_its_macs() -> None:
+    method = Feast(NETWORK, CACHE, sampling="inverse-macs")
+    assignment = assign(method, 70e6)  # three in between
+    between = CACHE.variants[1:4]
+    total = sum(1 / variant.macs for variant in between)
+    expected = method.expected_passes(assignment)
+    assert expected[CACHE[0].architecture] == expected[CACHE[4].architecture] == 1
+    generator = named_generator(0, "draws")
+    drawn = Counter(method.passes(assignment, step, generator)[2].architecture for step in range(3000))
+    assert len(drawn) == 3
+    for variant in between:
+        assert expected[variant.architecture] == pytest.approx(1 / variant.macs / total)
+        assert abs(drawn[variant.architecture] / 3000 - expected[variant.architecture]) < 0.04
+
+
+def test_a_priced_cache_is_drawn_by_its_prices() -> None:
+    method = Feast(NETWORK, read_cache("cifar100-56-authors", NETWORK, "keep"), sampling="inverse-macs")
+    chances = method.expected_passes(assign(method, 600e6))
+    costly, cheap = method.cache[54], method.cache[1]
+    assert costly.price != costly.macs
+    ratio = chances[cheap.architecture] / chances[costly.architecture]
+    assert ratio == pytest.approx(costly.price / cheap.price)
+    assert sum(chances.values()) == pytest.approx(3)
+
+
+def test_sampling_where_nothing_is_drawn_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"method.sampling = 'inverse-macs' .* method.rule = 'min-max' draws none"):
+        Feast(NETWORK, CACHE, "min-max", sampling="inverse-macs")

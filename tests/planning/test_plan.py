@@ -31,6 +31,13 @@ def test_the_guessed_plan() -> None:
     assert plan["coverage"]["routed_parameters"] == 36_349_684
 
 
+def test_cheap_intermediates_take_less_compute() -> None:
+    settings = {"data.folder": "/nowhere", "method.sampling": "inverse-macs"}
+    compute = plan_compute(load_recipe("cifar100-paper", settings))
+    assert compute["training_pmacs"] == pytest.approx(27.64, abs=0.005)
+    assert compute["single_variant_pmacs"] == pytest.approx(19.57, abs=0.005)
+
+
 def test_the_plan_of_the_papers_text() -> None:
     plan = plan_recipe(load_recipe("cifar100-paper", {"data.folder": "/nowhere"}))
     assert plan["clients"]["by_variants"] == {"one": 32, "two": 11, "more": 57}

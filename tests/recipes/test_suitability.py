@@ -167,6 +167,17 @@ TAGS = {"data.name": "tags", "network.builder": "conv1d", "variants.cache": MEMB
             {"data.most_examples": 3},
             "data.most_examples = 3 is for the data's own clients: set population.source=data, or leave it out.",
         ),
+        (
+            "digits",
+            {"augmentation.mixing": "off", "augmentation.mixing_until": 0.5},
+            "augmentation.mixing_until = 0.5 has no effect with augmentation.mixing = 'off': leave it out, or choose "
+            "alternate or coin.",
+        ),
+        (
+            "digits",
+            {"training.rounds": 5, "training.warmup_rounds": 5},
+            "training.warmup_rounds = 5 leaves nothing of training.rounds = 5: give fewer than there are rounds.",
+        ),
     ],
 )
 def test_what_does_not_go_together(recipe: str, settings: dict[str, Any], sentence: str, data: Path) -> None:

@@ -124,8 +124,14 @@ def draw_local_plan(
         rows[steps - 1 :: steps] = num_examples % batch_size
     augmentation = draw_augmentation(preparation.augmentation, order.size, generator)
     # Choice: the turns go on over rounds, else a client of one step a round would never see CutMix.
+    mixes = preparation.mixing is not None and preparation.mixing.is_of(round_index)
     mixing = draw_mixing(
-        preparation.mixing, len(order), batch_size, _image_size(shape), generator, first_turn=round_index
+        preparation.mixing if mixes else None,
+        len(order),
+        batch_size,
+        _image_size(shape),
+        generator,
+        first_turn=round_index,
     )
     if is_short:
         mixing = mixing.within(rows)

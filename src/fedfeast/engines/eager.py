@@ -1,6 +1,6 @@
 """The eager engine: clients one after another in plain PyTorch. The reference that every other engine must equal."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Container, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,7 +11,18 @@ import torch
 from torch import Tensor
 
 from fedfeast.data import Batch, Examples, Preparation, ShardedExamples, draw_local_plan, make_batches
-from fedfeast.federation import Assignment, Collected, Constants, Engine, LocalSgd, Method, RoundOrder
+from fedfeast.federation import (
+    Assignment,
+    Collected,
+    Constants,
+    Engine,
+    LocalSgd,
+    Method,
+    Pass,
+    RoundOrder,
+    activated_shares,
+    counted_by,
+)
 from fedfeast.networks import Layout
 from fedfeast.networks.normalisation import ByBatch, by_batch
 from fedfeast.randomness import named_generator
@@ -32,6 +43,8 @@ class ClientSlot:
         self._effective = torch.zeros_like(self._weights) if method.changes_weights else self._weights
         self._leaves = lru_cache(maxsize=LEAF_SETS)(self._make_leaves)
         self._reached: set[str] = set()  # the tensors that the step's passes went through
+        self._passed: set[Hashable] = set()  # the networks
+        self.activations: Counter[frozenset[Hashable]] = Counter()  # the client's steps, by their networks
 
     def load(self, assignment: Assignment, received: Tensor) -> None:
         """Take in the vector that a client received."""
@@ -39,17 +52,20 @@ class ClientSlot:
         self.weights, self.gradient = self._weights[: layout.size], self._gradient[: layout.size]
         self.weights.copy_(received)
         self._velocity: Tensor | None = None  # made with the first step that has momentum
+        self.activations = Counter()
         self.constants: Constants = {name: one.to(self._device) for name, one in assignment.constants.items()}
 
     def begin_step(self) -> None:
         """Forget the last step's gradient; make the weights that this step's passes compute with."""
         self.gradient.zero_()
         self._reached.clear()
+        self._passed.clear()
         if self._method.changes_weights:
             self._effective[: self.layout.size] = self._method.weights(self.weights, self.constants)
 
     def end_step(self, sgd: LocalSgd, learning_rate: float) -> None:
         """Update the weights by the gradients that the step's passes added up."""
+        self.activations[frozenset(self._passed)] += 1
         if self._method.changes_weights:
             self.gradient.copy_(self._method.weight_gradient(self.gradient, self.weights, self.constants))
         if sgd.momentum and self._velocity is None:
@@ -61,6 +77,7 @@ class ClientSlot:
         """Return an architecture's tensors as autograd leaves, each with its place in the gradient."""
         leaves = self._leaves(self.layout, architecture)
         self._reached.update(leaves.weights)
+        self._passed.add(architecture)
         return leaves
 
     def _make_leaves(self, layout: Layout, architecture: Hashable) -> "Leaves":
@@ -168,6 +185,21 @@ def train_locally(
     return train_client(method, assignment, slot, batches, this.sgd, this.learning_rate, generator), plan.num_steps
 
 
+def draw_passes(
+    method: Method,
+    assignment: Assignment,
+    shape: tuple[int, ...],
+    preparation: Preparation,
+    seed: int,
+    round_index: int,
+) -> list[list[Pass]]:
+    """Draw the passes that a client's round has, step by step, as the client does; its examples have a shape."""
+    client = assignment.client
+    generator = named_generator(seed, "round", round_index, "client", client.index)
+    plan = draw_local_plan(client.num_examples, shape, preparation, round_index, generator)
+    return [method.passes(assignment, step, generator) for step in range(plan.num_steps)]
+
+
 class EagerEngine(Engine):
     """Runs a round client by client on one device."""
 
@@ -198,6 +230,9 @@ class EagerEngine(Engine):
             client_losses, steps = train_locally(self.method, assignment, sent, examples, self._slot, this)
             returned = policy.reply(assignment, round_index, sent, self._slot.weights)
             counted = self.method.counted(assignment, sent, returned)
+            if policy.aggregation.activated_share:
+                layout, activations = assignment.slice_map.layout, self._slot.activations
+                counted = counted_by(activated_shares(self.method.network, layout, activations, self._device), counted)
             aggregator.take(assignment, sent, returned, counted)
             num_steps += steps
             for role, values in client_losses.items():

@@ -1,5 +1,9 @@
 """What a round is, for any method."""
 
+from fedfeast.federation.activation import Activations as Activations
+from fedfeast.federation.activation import activated_shares as activated_shares
+from fedfeast.federation.activation import count_activations as count_activations
+from fedfeast.federation.activation import counted_by as counted_by
 from fedfeast.federation.aggregation.accumulator import Accumulator as Accumulator
 from fedfeast.federation.aggregation.accumulator import Answers as Answers
 from fedfeast.federation.aggregation.adversary import Adversary as Adversary

@@ -1,7 +1,6 @@
 """FEAST: budget-tailored routing and local multi-variant co-training (Secs. 3.3 and 3.4)."""
 
-from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar, Literal, Self
@@ -18,7 +17,7 @@ from fedfeast.federation import (
     Pass,
     supervised_loss,
 )
-from fedfeast.methods.served_variants import EnvelopeRouting, variants_on
+from fedfeast.methods.served_variants import EnvelopeRouting, Sampling, draw_place, drawing_chances, variants_on
 from fedfeast.methods.tiers import Backbone
 from fedfeast.networks import ElasticNetwork
 from fedfeast.variants import VariantCache
@@ -38,6 +37,7 @@ class Feast(EnvelopeRouting):
     temperature: float = 1.0  # by which teacher's and students' outputs are divided; the loss is times its square
     backbone: Backbone = "elastic"
     widths: tuple[float, ...] | None = None  # of the ResNet's channels, where that is the backbone
+    sampling: Sampling = "uniform"  # of the intermediate: all alike, or in proportion to 1 / MACs
 
     @classmethod
     def build(cls, parts: Parts, **options: Any) -> Self:
@@ -50,6 +50,11 @@ class Feast(EnvelopeRouting):
             raise InvalidInput(f"method.distillation_share = {self.distillation_share}: give a share from 0 to 1.")
         if not 0 < self.temperature < inf:
             raise InvalidInput(f"method.temperature = {self.temperature}: give a number above 0; the paper has 1.")
+        if self.sampling != "uniform" and self.rule != "full":
+            raise InvalidInput(
+                f"method.sampling = {self.sampling!r} draws between the smallest and the largest network, and "
+                f"method.rule = {self.rule!r} draws none: set method.rule=full, or leave it out."
+            )
 
     def passes(self, assignment: Assignment, step: int, generator: np.random.Generator) -> list[Pass]:
         """Return a_max first, then a_min and one random intermediate, as far as they exist (Sec. 3.4)."""
@@ -63,21 +68,34 @@ class Feast(EnvelopeRouting):
             return [Pass(largest, "supervised"), Pass(smallest, "supervised")]
         passes = [Pass(largest, "teacher"), Pass(smallest, "student")]
         if self.rule == "full" and interior:
-            passes.append(Pass(interior[generator.integers(len(interior))], "student"))
+            passes.append(Pass(self._draw(interior, generator), "student"))
         return passes
 
     def expected_passes(self, assignment: Assignment) -> dict[Hashable, float]:
-        """Return 1 for the endpoints that the rule trains and 1/k for each of k intermediates."""
+        """Return 1 for the endpoints that the rule trains, and its chance for each intermediate."""
         smallest, largest = assignment.architectures[0], assignment.architectures[-1]
         interior = self._interior(assignment) if self.rule == "full" else ()
         endpoints = {"global-min": [smallest], "local-max": [largest]}.get(self.rule, [largest, smallest])
-        drawn = Counter(interior)  # a network that the cache has twice is drawn twice as often
-        return {one: 1.0 for one in endpoints} | {one: times / len(interior) for one, times in drawn.items()}
+        passes = dict.fromkeys(endpoints, 1.0)
+        chances = drawing_chances(self._costs(interior), self.sampling).tolist()
+        for one, chance in zip(interior, chances, strict=True):
+            passes[one] = passes.get(one, 0.0) + chance  # a network that the cache has twice is drawn twice as often
+        return passes
 
     def _interior(self, assignment: Assignment) -> tuple[Hashable, ...]:
         """Return what may be drawn between the endpoints; a second row of an endpoint's network is none."""
         architectures = assignment.architectures
         return tuple(one for one in architectures[1:-1] if one not in (architectures[0], architectures[-1]))
+
+    def _draw(self, interior: Sequence[Hashable], generator: np.random.Generator) -> Hashable:
+        """Draw the intermediate."""
+        if self.sampling == "uniform":
+            return interior[generator.integers(len(interior))]
+        return interior[draw_place(self._costs(interior), self.sampling, generator)]
+
+    def _costs(self, architectures: Sequence[Hashable]) -> list[int]:
+        """Return the MACs by which some variants are drawn."""
+        return [self._prices[one] for one in architectures]
 
     def loss(
         self, role: str, outputs: tuple[Tensor, ...], batch: Batch, carried: Tensor | None, constants: Constants

@@ -14,11 +14,11 @@ from torch import Tensor
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Assignment, Client, OperatingPoint, Parts, State
 from fedfeast.methods.one_pass import OnePassMethod
-from fedfeast.methods.served_variants import cached_points
+from fedfeast.methods.served_variants import Sampling, cached_points, draw_place
 from fedfeast.methods.tiers import Weighting, weight_of
 from fedfeast.networks import Architecture, ElasticNetwork, ElasticResNet
 from fedfeast.routing import LeadingSlices, SliceMap
-from fedfeast.variants import VariantCache, draw_architectures
+from fedfeast.variants import Variant, VariantCache, draw_architectures
 
 
 @dataclass(frozen=True)
@@ -140,10 +140,11 @@ class DeepFedNas(FederatedNas):
     """Networks are drawn from the cache of the fittest ones."""
 
     paper: ClassVar = "Khan et al., DeepFedNAS: Pareto-guided federated neural architecture search, 2026"
+    sampling: Sampling = "uniform"  # of clients without a role: all alike, or in proportion to 1 / MACs
 
     def largest(self, client: Client, generator: np.random.Generator) -> Hashable:
         """Return the cache's last variant, or the last that the client affords."""
-        return self._pool(client)[-1]
+        return self._pool(client)[-1].architecture
 
     def smallest(self) -> Hashable:
         """Return the cache's first variant."""
@@ -152,11 +153,10 @@ class DeepFedNas(FederatedNas):
     def drawn(self, client: Client, generator: np.random.Generator) -> Hashable:
         """Return a variant of the cache, or of those that the client affords."""
         pool = self._pool(client)
-        return pool[generator.integers(len(pool))]
+        return pool[draw_place([variant.price for variant in pool], self.sampling, generator)].architecture
 
-    def _pool(self, client: Client) -> list[Hashable]:
-        variants = self.cache.affordable(client.budget_macs) if self.constrained else self.cache
-        return [variant.architecture for variant in variants]
+    def _pool(self, client: Client) -> Sequence[Variant]:
+        return self.cache.affordable(client.budget_macs) if self.constrained else self.cache.variants
 
 
 @dataclass(frozen=True)

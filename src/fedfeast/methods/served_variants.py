@@ -2,9 +2,10 @@
 
 from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfeast.errors import InvalidInput
@@ -14,6 +15,25 @@ from fedfeast.networks import ElasticNetwork
 from fedfeast.routing import LeadingSlices, SliceMap, envelope_of
 from fedfeast.units import name_by_macs, number_repeated
 from fedfeast.variants import Variant, VariantCache
+
+Sampling = Literal["uniform", "inverse-macs"]  # all alike, or the cheaper the more often
+
+
+def drawing_chances(prices: Sequence[float], sampling: Sampling) -> NDArray[np.float64]:
+    """Return with which chance each of some variants is drawn."""
+    # Choice: in proportion to 1 / MACs, the price's where a cache has prices (docs/decisions/035).
+    weights = np.ones(len(prices)) if sampling == "uniform" else 1 / np.asarray(prices, dtype=np.float64)
+    return np.asarray(weights / weights.sum())
+
+
+def draw_place(prices: Sequence[float], sampling: Sampling, generator: np.random.Generator) -> int:
+    """Draw one of some variants."""
+    if sampling == "uniform":
+        return int(generator.integers(len(prices)))
+    up_to = np.cumsum(drawing_chances(prices, sampling))
+    return int(
+        np.searchsorted(up_to[:-1], generator.random(), side="right")
+    )  # rounding leaves no place behind the last
 
 
 def cached_points(variants: Iterable[Variant]) -> tuple[OperatingPoint, ...]:
@@ -72,6 +92,11 @@ class EnvelopeRouting(Method):
     def operating_points(self) -> tuple[OperatingPoint, ...]:
         """Return every cached variant."""
         return cached_points(self.cache)
+
+    @cached_property
+    def _prices(self) -> dict[Hashable, int]:
+        """The MACs that budgets are compared with, by architecture; the least where a cache has one twice."""
+        return {variant.architecture: variant.price for variant in reversed(self.cache.variants)}
 
     @cached_property
     def _slice_maps(self) -> dict[Hashable, SliceMap]:

@@ -48,7 +48,16 @@ def suited_augmentation(section: AugmentationSection, facts: DatasetFacts, data:
             f"augmentation.mixing = {section.mixing!r} mixes classes, and the task of {data} is {facts.task}: "
             "set augmentation.mixing=off."
         )
+    _refuse_idle_mixing(section)
     return section
+
+
+def _refuse_idle_mixing(section: AugmentationSection) -> None:
+    if section.mixing == "off" and section.mixing_until < 1:
+        raise InvalidInput(
+            f"augmentation.mixing_until = {section.mixing_until:g} has no effect with augmentation.mixing = 'off': "
+            "leave it out, or choose alternate or coin."
+        )
 
 
 def refuse_unsuited_network(section: DataSection, network: NetworkSection, variants: VariantsSection) -> None:

@@ -19,7 +19,7 @@ from fedfeast.engines.graphs.context import GraphContext, Precision, can_fuse, c
 from fedfeast.engines.graphs.memory import Arrangement, arrangement_that_fits, estimate_footprint
 from fedfeast.engines.graphs.mini_batches import BatchesAhead, BatchSource, DrawnBatches, RoundBatches
 from fedfeast.engines.graphs.plain_vectors import Ranges
-from fedfeast.engines.graphs.slots import Slot
+from fedfeast.engines.graphs.slots import Slot, leading_map
 from fedfeast.engines.graphs.streams import Mark, current_stream, most_urgent
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import (
@@ -32,6 +32,8 @@ from fedfeast.federation import (
     Method,
     Pass,
     RoundOrder,
+    count_activations,
+    counted_by,
 )
 from fedfeast.units import GIB
 
@@ -181,10 +183,12 @@ class GraphEngine(Engine):
             # On the main stream, one client after another: sums of floats depend on their order.
             main.wait_for(slot.stream.mark())
             whole = one.assignment.slice_map.is_leading and not self.method.counts_in_part
-            if whole and order.policy.is_plain and sums is not None:
-                self._add(sums.totals, slot, one, order, one.assignment.weight)
-            else:
+            if not (whole and order.policy.is_plain and sums is not None):
                 self._take_in(one, slot, order, aggregator)
+            elif order.policy.aggregation.activated_share:
+                self._add_activated(sums.totals, slot, one)
+            else:
+                self._add(sums.totals, slot, one, order, one.assignment.weight)
             ready = main.mark()
 
     def _add(self, totals: Tensor, slot: Slot, one: ClientRound, order: RoundOrder, weight: float) -> None:
@@ -195,6 +199,16 @@ class GraphEngine(Engine):
             decay = self._sgd.shrinkage(order.learning_rate, num_steps)
             for start, stop in ranges:
                 vectors.accumulate(totals, order.flat, passive[start:stop], weight, decay)
+
+    def _add_activated(self, totals: Tensor, slot: Slot, one: ClientRound) -> None:
+        """Add a client's answer to the totals, at each position by the share of its steps that activated it."""
+        shares = self._activated(one).mul_(one.assignment.weight)
+        totals[1] += shares
+        totals[0].addcmul_(shares, slot.weights[: len(shares)].to(shares.dtype))
+
+    def _activated(self, one: ClientRound) -> Tensor:
+        """Return the share of a client's steps that activated each position of its slot."""
+        return self.context.activated_shares(count_activations(one.passes))
 
     def _ranges(self, active: Tensor, passes: Sequence[Pass]) -> Ranges | None:
         """Return which of the positions at work a step changes; None: all of them."""
@@ -224,7 +238,10 @@ class GraphEngine(Engine):
         else:
             trained = slot.returned(slices)
         returned = order.policy.reply(assignment, order.round_index, sent, trained)
-        aggregator.take(assignment, sent, returned, self.method.counted(assignment, sent, returned))
+        counted = self.method.counted(assignment, sent, returned)
+        if order.policy.aggregation.activated_share:
+            counted = counted_by(leading_map(self.method.network.layout, slices).gather(self._activated(one)), counted)
+        aggregator.take(assignment, sent, returned, counted)
 
     def _slots_for(self, rounds: Sequence[ClientRound]) -> list[Slot]:
         """Return a slot for every client, or as many as the device's memory has room for."""

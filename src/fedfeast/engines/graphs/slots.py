@@ -260,7 +260,7 @@ class Slot:
             if slice_map.is_leading:
                 self.weights[: len(flat)].copy_(flat)  # only what the client was sent is ever read of it
             else:
-                _leading(layout, slice_map).scatter_(self.weights[: layout.size], slice_map.gather(flat))
+                leading_map(layout, slice_map).scatter_(self.weights[: layout.size], slice_map.gather(flat))
             if self._vectors.velocity is not None:
                 self._vectors.velocity.zero_()
             for name, value in assignment.constants.items():
@@ -271,7 +271,7 @@ class Slot:
     def returned(self, slice_map: SliceMap) -> Tensor:
         """Return a copy of the client's vector, made on the current stream; the slot's steps must be done."""
         layout = self._context.method.network.layout
-        return _leading(layout, slice_map).gather(self.weights[: layout.size])
+        return leading_map(layout, slice_map).gather(self.weights[: layout.size])
 
     def step(
         self,
@@ -365,7 +365,7 @@ def lane_of(position: int, num_lanes: int) -> int:
     return 0 if position == 0 or num_lanes == 1 else 1 + (position - 1) % (num_lanes - 1)
 
 
-def _leading(layout: Layout, slice_map: SliceMap) -> SliceMap:
+def leading_map(layout: Layout, slice_map: SliceMap) -> SliceMap:
     """Return where a slot holds a client's tensors: always at the front of the network's own."""
     return LeadingSlices(layout, slice_map.layout)
 
