@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Container, Hashable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedfeast.data import Batch, Examples, Preparation, ShardedExamples, draw_local_plan, make_batches
 from fedfeast.federation import (
+    CLASS_PRIOR,
     Assignment,
     Collected,
     Constants,
@@ -22,6 +23,7 @@ from fedfeast.federation import (
     RoundOrder,
     activated_shares,
     counted_by,
+    pass_loss,
 )
 from fedfeast.networks import Layout
 from fedfeast.networks.normalisation import ByBatch, by_batch
@@ -117,8 +119,9 @@ def train_client(
         carried = None
         for one_pass in method.passes(assignment, step, generator):
             leaves = slot.leaves(one_pass.architecture)
-            outputs = method.network.forward(leaves.weights, batch.inputs, one_pass.architecture, layers)
-            loss, carried = method.loss(one_pass.role, outputs, batch, carried, slot.constants)
+            given = batch if one_pass.part == 1 else batch.leading(one_pass.rows(len(batch.inputs)))
+            outputs = method.network.forward(leaves.weights, given.inputs, one_pass.architecture, layers)
+            loss, carried = pass_loss(method, one_pass.role, outputs, given, carried, slot.constants)
             leaves.add_gradient_of(loss)
             losses[one_pass.role].append(loss.detach())
         slot.end_step(sgd, learning_rate)
@@ -181,8 +184,16 @@ def train_locally(
     generator = named_generator(this.seed, "round", this.round_index, "client", assignment.client.index)
     plan = draw_local_plan(len(examples), examples.shape, this.preparation, this.round_index, generator)
     batches = make_batches(examples, plan, this.preparation, this.dtype)
-    slot.load(assignment, received)
+    slot.load(with_prior(assignment, examples.labels, this.preparation, this.dtype), received)
     return train_client(method, assignment, slot, batches, this.sgd, this.learning_rate, generator), plan.num_steps
+
+
+def with_prior(assignment: Assignment, labels: Tensor, preparation: Preparation, dtype: torch.dtype) -> Assignment:
+    """Return a client's assignment with its class prior, where it adds one to its logits; it leaves no client."""
+    if preparation.class_prior is None:
+        return assignment
+    prior = preparation.class_prior.of(labels, dtype)
+    return replace(assignment, constants={**assignment.constants, CLASS_PRIOR: prior})
 
 
 def draw_passes(

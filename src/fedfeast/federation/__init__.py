@@ -28,7 +28,9 @@ from fedfeast.federation.engine import RoundOrder as RoundOrder
 from fedfeast.federation.engine import RoundResult as RoundResult
 from fedfeast.federation.engine import TooFewAnswers as TooFewAnswers
 from fedfeast.federation.local_sgd import LocalSgd as LocalSgd
+from fedfeast.federation.losses import CLASS_PRIOR as CLASS_PRIOR
 from fedfeast.federation.losses import mixed_cross_entropy as mixed_cross_entropy
+from fedfeast.federation.losses import pass_loss as pass_loss
 from fedfeast.federation.losses import soft_cross_entropy as soft_cross_entropy
 from fedfeast.federation.losses import supervised_loss as supervised_loss
 from fedfeast.federation.method import Method as Method

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
+from math import inf
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -80,9 +81,9 @@ class EnvelopeRouting(Method):
         """Route each client the envelope of its affordable set (Eqs. 3, 4); its answer weighs n_i (Eq. 7)."""
         return [self.assign(client) for client in cohort], state
 
-    def assign(self, client: Client) -> Assignment:
-        """Return what one client receives and may train; it is the same in every round."""
-        affordable = self.cache.affordable(client.budget_macs)
+    def assign(self, client: Client, greatest_price: float = inf) -> Assignment:
+        """Return what one client receives and may train: all that it affords, up to a price where there is one."""
+        affordable = self.cache.affordable(min(client.budget_macs, greatest_price))
         envelope = envelope_of(affordable, self.network)
         if envelope not in self._slice_maps:
             self._slice_maps[envelope] = LeadingSlices.of(self.network.layout, self.network.shapes(envelope))

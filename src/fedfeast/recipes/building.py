@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedfeast.data import Augmentation, Mixing, Normalisation, Preparation
+from fedfeast.data.class_prior import ClassPrior
 from fedfeast.data.sequences import SequenceAugmentation
 from fedfeast.data.tasks import task_named
 from fedfeast.errors import InvalidInput
@@ -308,6 +309,7 @@ def build_preparation(recipe: Recipe, normalisation: Normalisation | None, metho
         method.network.draws,
         training.last_batch,
         training.least_distinct,
+        ClassPrior(training.class_prior, facts.classes) if training.class_prior else None,
     )
 
 

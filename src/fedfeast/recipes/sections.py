@@ -312,6 +312,7 @@ class TrainingSection(Section):
     clip_norm: float = Field(10.0, gt=0)  # inf: nothing is clipped
     momentum: float = Field(0.0, ge=0, lt=1)
     unreached: Unreached = "decay"  # tensors that no pass of a step goes through: decayed, or kept as they are
+    class_prior: float = Field(0.0, ge=0)  # times the log of a client's class frequencies, added to its logits
     last_batch: LastBatch = "topped-up"  # of an epoch: filled up from fresh permutations, or only what is left
     least_distinct: int = Field(1, ge=1)  # examples that a batch has to choose from; with fewer it is left out
 

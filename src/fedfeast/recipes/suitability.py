@@ -11,6 +11,7 @@ from fedfeast.recipes.sections import (
     PartitionSection,
     PopulationSection,
     PrivacySection,
+    TrainingSection,
     VariantsSection,
 )
 
@@ -79,6 +80,15 @@ def refuse_unsuited_network(section: DataSection, network: NetworkSection, varia
         raise InvalidInput("network.choices and network.options are a builder's: set network.builder too.")
     if variants.cache == MEMBERS:
         raise InvalidInput('variants.cache = "members" needs network.builder: name a cache, or set the builder.')
+
+
+def refuse_unsuited_prior(training: TrainingSection, data: DataSection) -> None:
+    """Refuse frequencies of classes where examples have none."""
+    if training.class_prior and data.facts.task != "classification":
+        raise InvalidInput(
+            f"training.class_prior = {training.class_prior:g} is for classes, and the task of {data.name} is "
+            f"{data.facts.task}: leave it out."
+        )
 
 
 def refuse_unsuited_clients(section: DataSection, population: PopulationSection, evaluation: EvaluationSection) -> None:

@@ -55,9 +55,7 @@ class StudyOptions:
         """Return the arms that are asked for, in the study's order."""
         names = [arm.name for arm in arms]
         if self.arms and not study.separable:
-            raise InvalidInput(
-                f"--arm {self.arms[0]!r}: study {study.name} compares all of its arms, so leave it out."
-            )
+            raise InvalidInput(f"--arm {self.arms[0]!r}: study {study.name} compares all of its arms, so leave it out.")
         for name in self.arms:
             if name not in names:
                 raise InvalidInput(f"--arm {name!r} is none of study {study.name}: choose from {', '.join(names)}.")

@@ -56,7 +56,7 @@ def test_arms_are_trained_one_at_a_time_and_the_others_are_said_to_be_not_run(tm
 
 
 def test_arms_that_are_none_and_studies_that_need_all_of_theirs_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="--arm 'Z' is none of study plus: choose from plain, plus, A-0.2"):
+    with pytest.raises(InvalidInput, match=r"--arm 'Z' is none of study plus: choose from plain, plus, A-0\.2"):
         plan_study(PLUS_STUDY, tmp_path, StudyOptions("digits", arms=("Z",)))
     with pytest.raises(InvalidInput, match="--arm 'feast': study weighting compares all of its arms"):
         plan_study(find_study("weighting"), tmp_path, StudyOptions("digits", arms=("feast",)))

@@ -73,7 +73,12 @@ class GraphContext:
     @property
     def counts_images(self) -> bool:
         """Whether captured passes look up how many examples of a batch count, so that they serve short ones too."""
-        return self.fused_layers and self.short_batches
+        return self.fused_layers and self.has_parts
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether some passes are given fewer examples than the input shape says."""
+        return self.short_batches or self.method.takes_parts
 
     @property
     def is_own(self) -> bool:

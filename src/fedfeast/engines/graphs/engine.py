@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedfeast.data import Preparation, ShardedExamples
 from fedfeast.data.batches import LocalPlan
+from fedfeast.data.randaugment import send
 from fedfeast.data.round_batches import BatchRecord
 from fedfeast.engines.eager import EagerEngine
 from fedfeast.engines.graphs.blueprint import joined_ranges
@@ -23,6 +24,7 @@ from fedfeast.engines.graphs.slots import Slot, leading_map
 from fedfeast.engines.graphs.streams import Mark, current_stream, most_urgent
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import (
+    CLASS_PRIOR,
     Accumulator,
     Aggregator,
     Assignment,
@@ -81,6 +83,7 @@ class GraphEngine(Engine):
         )  # fmt: skip
         _wake_autograd(device)
         torch.backends.cudnn.deterministic = True  # plain layers give the same bits twice, as the fused ones do
+        self._priors: dict[int, Tensor] = {}  # by client
         self._slots: list[Slot] = []
         self._arrangement: Arrangement | None = None  # measured with the first slot
         self._eager: EagerEngine | None = None  # runs the rounds of what cannot be captured
@@ -128,7 +131,19 @@ class GraphEngine(Engine):
     def _with_passes(self, assignment: Assignment, drawn: DrawnBatches) -> ClientRound:
         """Draw the passes that follow a client's mini-batches."""
         steps = range(drawn.plan.num_steps)
-        return ClientRound(assignment, drawn, [self.method.passes(assignment, step, drawn.generator) for step in steps])
+        passes = [self.method.passes(assignment, step, drawn.generator) for step in steps]
+        return ClientRound(self._with_prior(assignment), drawn, passes)
+
+    def _with_prior(self, assignment: Assignment) -> Assignment:
+        """Return a client's assignment with its class prior, where it adds one to its logits."""
+        if self._preparation.class_prior is None:
+            return assignment
+        index = assignment.client.index
+        if index not in self._priors:
+            places = send(self._examples.shards[index], self._examples.pool.labels)
+            labels, dtype = self._examples.pool.labels[places], self.context.precision.weights
+            self._priors[index] = self._preparation.class_prior.of(labels, dtype)
+        return replace(assignment, constants={**assignment.constants, CLASS_PRIOR: self._priors[index]})
 
     def _train_in_room(self, rounds: Sequence[ClientRound], batches: RoundBatches, order: RoundOrder) -> Aggregator:
         """Train all clients; where memory gives out after all, begin again with half as many at once."""
@@ -251,6 +266,8 @@ class GraphEngine(Engine):
             self._slots.append(self._new_slot())
             if self._arrangement is None:
                 steps = [passes for one in rounds for passes in one.passes]
+                fullest = self.method.fullest_step()
+                steps += [fullest] if fullest else []
                 fitting = arrangement_that_fits(self.context, self._slots[0], steps, wanted)
                 self._take_arrangement(fitting, wanted, max(map(len, steps)))
         assert self._arrangement is not None

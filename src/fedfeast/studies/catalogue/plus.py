@@ -1,6 +1,7 @@
 """FEAST+: what might make FEAST better within its own protocol, one change at a time."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from fedfeast.evaluation import published
@@ -47,7 +48,7 @@ def _arms(resolve: Resolve) -> list[Arm]:
         "H-smallest": ("H: the smallest in half the steps", {"method.smallest_share": 0.5}),
         "H-half": ("H: students on half batches", {"method.student_batch": 0.5}),
         "H-both": ("H: both", {"method.smallest_share": 0.5, "method.student_batch": 0.5}),
-        "average": ("average of the global vector", {"server.average": True}),
+        "average": ("average of the global vector", {"server.average": 0.99}),
         "prior": ("local class prior", {"training.class_prior": 1.0}),
         "epochs": (
             "two local epochs in half the rounds",
@@ -67,7 +68,7 @@ def _arms(resolve: Resolve) -> list[Arm]:
 def largest_dip(outcome: Outcome) -> float:
     """Return by how much a network is at most worse than the next smaller one, in points."""
     merits = [outcome.curve.metric.merit(outcome.curve.metric.shown(point.value)) for point in outcome.curve.points]
-    return max((one - after for one, after in zip(merits, merits[1:], strict=False)), default=0.0)
+    return max((one - after for one, after in pairwise(merits)), default=0.0)
 
 
 def _validated(outcome: Outcome) -> float | None:
