@@ -36,7 +36,8 @@ def test_a_share_is_that_of_the_steps_whose_networks_hold_a_position() -> None:
                 view.fill_(True)
         expected += seen / len(STEPS)
     torch.testing.assert_close(shares, expected)
-    assert len(shares.unique()) >= 2
+    assert 0.8 in shares
+    assert 1.0 in shares
     assert not activated_shares(NETWORK, layout, {}, CPU).any(), "who took no step has no say"
 
 

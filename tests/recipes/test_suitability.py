@@ -131,6 +131,11 @@ TAGS = {"data.name": "tags", "network.builder": "conv1d", "variants.cache": MEMB
             'variants.cache = "members" needs network.builder: name a cache, or set the builder.',
         ),
         (
+            "text",
+            {**WORDS, "training.class_prior": 1.0},
+            "training.class_prior = 1 is for classes, and the task of words is next-token: leave it out.",
+        ),
+        (
             "motion",
             {**WAVES, "evaluation.metric": "bits"},
             "metric 'bits'",

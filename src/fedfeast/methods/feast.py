@@ -1,6 +1,6 @@
 """FEAST: budget-tailored routing and local multi-variant co-training (Secs. 3.3 and 3.4)."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf
 from typing import Any, ClassVar, Literal, Self
@@ -88,7 +88,7 @@ class Feast(EnvelopeRouting):
         limit = self.greatest_price(round_index)
         if limit == inf:
             return super().plan_round(state, flat, cohort, round_index, generator)
-        return [self.assign(client, limit) for client in cohort], state
+        return [self.assign_up_to(client, limit) for client in cohort], state
 
     def greatest_price(self, round_index: int) -> float:
         """Return the MACs up to which a round's clients train: from the smallest variant's to the largest's."""
@@ -99,7 +99,7 @@ class Feast(EnvelopeRouting):
         least, most = self.cache[0].price, self.cache[-1].price
         return least + (most - least) * round_index / growing
 
-    def rounds_alike(self) -> dict[int, float]:
+    def rounds_alike(self) -> Mapping[int, float]:
         """Return rounds, and the share of all rounds that are planned like each of them."""
         growing = min(ceil(self.progressive * self.rounds), self.rounds)
         if not growing:
@@ -118,10 +118,8 @@ class Feast(EnvelopeRouting):
         """Return a step of the largest variants where the first rounds have smaller ones alone."""
         if not self.progressive:
             return []
-        steps = (
-            self.passes(self.assign(Client(0, "", inf, 1)), step, np.random.default_rng(step)) for step in range(8)
-        )
-        return max(steps, key=len)
+        everything = self.assign(Client(0, "", inf, 1))
+        return max((self.passes(everything, 0, np.random.default_rng(draw)) for draw in range(8)), key=len)
 
     @property
     def takes_parts(self) -> bool:
@@ -170,7 +168,7 @@ class Feast(EnvelopeRouting):
     def _draw(self, interior: Sequence[Hashable], generator: np.random.Generator) -> Hashable:
         """Draw the intermediate."""
         if self.sampling == "uniform":
-            return interior[generator.integers(len(interior))]
+            return interior[int(generator.integers(len(interior)))]
         return interior[draw_place(self._costs(interior), self.sampling, generator)]
 
     def _costs(self, architectures: Sequence[Hashable]) -> list[int]:

@@ -18,7 +18,7 @@ from fedfeast.methods.served_variants import Sampling, cached_points, draw_place
 from fedfeast.methods.tiers import Weighting, weight_of
 from fedfeast.networks import Architecture, ElasticNetwork, ElasticResNet
 from fedfeast.routing import LeadingSlices, SliceMap
-from fedfeast.variants import Variant, VariantCache, draw_architectures
+from fedfeast.variants import VariantCache, draw_architectures
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class DeepFedNas(FederatedNas):
 
     def largest(self, client: Client, generator: np.random.Generator) -> Hashable:
         """Return the cache's last variant, or the last that the client affords."""
-        return self._pool(client)[-1].architecture
+        return self._pool(client)[-1][0]
 
     def smallest(self) -> Hashable:
         """Return the cache's first variant."""
@@ -153,10 +153,12 @@ class DeepFedNas(FederatedNas):
     def drawn(self, client: Client, generator: np.random.Generator) -> Hashable:
         """Return a variant of the cache, or of those that the client affords."""
         pool = self._pool(client)
-        return pool[draw_place([variant.price for variant in pool], self.sampling, generator)].architecture
+        return pool[draw_place([price for _, price in pool], self.sampling, generator)][0]
 
-    def _pool(self, client: Client) -> Sequence[Variant]:
-        return self.cache.affordable(client.budget_macs) if self.constrained else self.cache.variants
+    def _pool(self, client: Client) -> list[tuple[Hashable, int]]:
+        """Return the variants that a client may train, with their prices."""
+        variants = self.cache.affordable(client.budget_macs) if self.constrained else self.cache
+        return [(variant.architecture, variant.price) for variant in variants]
 
 
 @dataclass(frozen=True)

@@ -81,8 +81,12 @@ class EnvelopeRouting(Method):
         """Route each client the envelope of its affordable set (Eqs. 3, 4); its answer weighs n_i (Eq. 7)."""
         return [self.assign(client) for client in cohort], state
 
-    def assign(self, client: Client, greatest_price: float = inf) -> Assignment:
-        """Return what one client receives and may train: all that it affords, up to a price where there is one."""
+    def assign(self, client: Client) -> Assignment:
+        """Return what one client receives and may train: all that it affords."""
+        return self.assign_up_to(client, inf)
+
+    def assign_up_to(self, client: Client, greatest_price: float) -> Assignment:
+        """Return what one client receives and may train of what costs at most so many MACs."""
         affordable = self.cache.affordable(min(client.budget_macs, greatest_price))
         envelope = envelope_of(affordable, self.network)
         if envelope not in self._slice_maps:

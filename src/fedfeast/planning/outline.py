@@ -17,6 +17,7 @@ from fedfeast.recipes.recipe import Recipe
 from fedfeast.recipes.splitting import NaturalSplit, split_dataset
 from fedfeast.variants import VariantCache
 
+Assignments = tuple[Assignment, ...]
 Cost = Callable[[Any], float]  # of one pass through an architecture
 
 
@@ -38,10 +39,10 @@ class BudgetGroup:
     def expected_passes(self, method: Method) -> dict[Hashable, float]:
         """Return how often a local step passes through each architecture on average."""
         passes: dict[Hashable, float] = {}
-        weights = self.shares or (1 / len(self.assignments),) * len(self.assignments)
-        for assignment, weight in zip(self.assignments, weights, strict=True):
-            for architecture, share in method.expected_passes(assignment).items():
-                passes[architecture] = passes.get(architecture, 0.0) + share * weight
+        for place, assignment in enumerate(self.assignments):
+            for architecture, times in method.expected_passes(assignment).items():
+                own = times * self.shares[place] if self.shares else times / len(self.assignments)
+                passes[architecture] = passes.get(architecture, 0.0) + own
         return passes
 
     def pass_macs(self, method: Method, cost: Cost | None = None) -> float:
@@ -92,9 +93,7 @@ class Outline:
             groups.append(BudgetGroup(assignments, clients, count, shares))
         return tuple(groups)
 
-    def _planned(
-        self, cohort: Sequence[Client], flat: torch.Tensor
-    ) -> tuple[tuple[Assignment, ...], tuple[float, ...]]:
+    def _planned(self, cohort: Sequence[Client], flat: torch.Tensor) -> tuple[Assignments, tuple[float, ...]]:
         """Return what clients are assigned in the rounds that stand for all of them, and the share of each."""
         method, state = self.method, self.method.initial_state()
         shares: dict[Hashable, float] = {}
