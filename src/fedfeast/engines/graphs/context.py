@@ -165,7 +165,7 @@ class GraphContext:
     def _mark(self, chunks: Tensor, architectures: Iterable[Hashable]) -> Tensor:
         """Mark the chunks that some architectures use; a pad's -1 is the entry behind all."""
         for architecture in architectures:
-            chunks[self.blueprint(architecture).index.long()] = True
+            chunks.index_fill_(0, self.blueprint(architecture).index.long(), True)
         return chunks
 
     def forget_strangers(self) -> None:
