@@ -29,7 +29,8 @@ VARIED = (
 
 def _arms(resolve: Resolve) -> list[Arm]:
     """Return the arms of the programme; their letters are its own."""
-    training = resolve({}).training
+    base = resolve({})
+    training, mixes = base.training, base.augmentation.mixing != "off"
     rate, rounds = training.learning_rate, training.rounds
     twice = {"training.learning_rate": 2 * rate}
     warmup = {"training.warmup_rounds": min(max(1, round(WARMUP_SHARE * rounds)), rounds - 1)}
@@ -42,7 +43,7 @@ def _arms(resolve: Resolve) -> list[Arm]:
         "C-warmup": ("C: warm-up", warmup),
         "C-both": ("C: twice the rate after a warm-up", {**twice, **warmup}),
         "D": ("D: intermediates by 1/MACs", {"method.sampling": "inverse-macs"}),
-        "E": ("E: plain images in the last quarter", {"augmentation.mixing_until": 0.75}),
+        **({"E": ("E: plain images in the last quarter", {"augmentation.mixing_until": 0.75})} if mixes else {}),
         "F": ("F: answers by the activated share", {"aggregation.activated_share": True}),
         "G": ("G: signed branch", {"network.branch": "signed"}),
         "H-smallest": ("H: the smallest in half the steps", {"method.smallest_share": 0.5}),
