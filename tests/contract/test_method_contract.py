@@ -29,6 +29,10 @@ CASES: dict[str, Mapping[str, Any]] = {
     "feast, local max": {"method.name": "feast", "method.rule": "local-max"},
     "feast, min and max": {"method.name": "feast", "method.rule": "min-max"},
     "feast, min and max, distilled": {"method.name": "feast", "method.rule": "min-max-distilled"},
+    "feast, cheap ones drawn": {"method.name": "feast", "method.sampling": "inverse-macs"},
+    "feast, the smallest now and then": {"method.name": "feast", "method.smallest_share": 0.4},
+    "feast, students on a part": {"method.name": "feast", "method.student_batch": 0.3},
+    "feast, a progressive start": {"method.name": "feast", "method.progressive": 0.5},
     "feast, on the ResNet": {"method.name": "feast", "method.backbone": "resnet"},
     "heterofl": {"method.name": "heterofl"},
     "heterofl, by count": {"method.name": "heterofl", "method.weighting": "count"},
@@ -169,7 +173,8 @@ def test_expected_passes_are_the_mean_of_the_passes(case: str) -> None:
         generator = named_generator(0, "passes", assignment.client.index)
         drawn: Counter[Hashable] = Counter()
         for step in range(600):
-            drawn.update(one_pass.architecture for one_pass in built.method.passes(assignment, step, generator))
+            for one_pass in built.method.passes(assignment, step, generator):
+                drawn[one_pass.architecture] += one_pass.part  # type: ignore[assignment]
         expected = built.method.expected_passes(assignment)
         assert drawn.keys() == expected.keys()
         assert all(abs(drawn[one] / 600 - expected[one]) < 0.1 for one in expected)

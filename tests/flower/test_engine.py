@@ -50,6 +50,11 @@ LABELS = ["method.label_masked_loss=true", "method.label_row_merging=true"]
 CASES["feast with momentum"] = [
     *("training.momentum=0.9", "training.last_batch=short", "training.unreached=keep", "training.least_distinct=2"),
 ]
+CASES["feast by what is activated"] = ["aggregation.activated_share=true", "augmentation.mixing=alternate"]
+CASES["feast, cheaper"] = [
+    *("method.sampling=inverse-macs", "method.smallest_share=0.5", "method.student_batch=0.5"),
+    *("method.progressive=1.0", "training.class_prior=1.0", "training.rounds=4"),
+]
 CASES["heterofl with labels"] = ["method.name=heterofl", *LABELS]
 
 

@@ -143,6 +143,11 @@ TAGS = {"data.name": "tags", "network.builder": "conv1d", "variants.cache": MEMB
             'variants.cache = "members" needs network.builder: name a cache, or set the builder.',
         ),
         (
+            "text",
+            {**WORDS, "training.class_prior": 1.0},
+            "training.class_prior = 1 is for classes, and the task of words is next-token: leave it out.",
+        ),
+        (
             "motion",
             {**WAVES, "evaluation.metric": "bits"},
             "metric 'bits'",
@@ -178,6 +183,17 @@ TAGS = {"data.name": "tags", "network.builder": "conv1d", "variants.cache": MEMB
             "digits",
             {"data.most_examples": 3},
             "data.most_examples = 3 is for the data's own clients: set population.source=data, or leave it out.",
+        ),
+        (
+            "digits",
+            {"augmentation.mixing": "off", "augmentation.mixing_until": 0.5},
+            "augmentation.mixing_until = 0.5 has no effect with augmentation.mixing = 'off': leave it out, or choose "
+            "alternate or coin.",
+        ),
+        (
+            "digits",
+            {"training.rounds": 5, "training.warmup_rounds": 5},
+            "training.warmup_rounds = 5 leaves nothing of training.rounds = 5: give fewer than there are rounds.",
         ),
     ],
 )

@@ -63,6 +63,11 @@ class Method(ABC):
         return False
 
     @property
+    def takes_parts(self) -> bool:
+        """Whether some passes are given a part of the mini-batch alone."""
+        return False
+
+    @property
     def least_macs(self) -> int:
         """The smallest budget that the method is made for; clients below it are an error unless excluded."""
         return self.operating_points()[0].price
@@ -89,13 +94,21 @@ class Method(ABC):
     ) -> tuple[list[Assignment], State]:
         """Give every client of the cohort its part in this round, which starts from the global vector."""
 
+    def rounds_alike(self) -> Mapping[int, float]:
+        """Return rounds that stand for all rounds of a run, each with its share of them."""
+        return {0: 1.0}
+
+    def fullest_step(self) -> Sequence[Pass]:
+        """Return a step for which there must be room where the first rounds have smaller ones, else nothing."""
+        return ()
+
     @abstractmethod
     def passes(self, assignment: Assignment, step: int, generator: np.random.Generator) -> list[Pass]:
         """Return the passes of one local step, in order."""
 
     @abstractmethod
     def expected_passes(self, assignment: Assignment) -> dict[Hashable, float]:
-        """Return how often a local step passes through each architecture on average."""
+        """Return how often a local step passes through each architecture on average; a part of a batch is as much."""
 
     def served_macs(self, assignment: Assignment) -> int:
         """Return what one inference of the largest network that a client trains would cost it."""

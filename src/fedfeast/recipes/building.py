@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from difflib import get_close_matches
+from math import ceil
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedfeast.data import Augmentation, Mixing, Normalisation, Preparation
+from fedfeast.data.class_prior import ClassPrior
 from fedfeast.data.sequences import SequenceAugmentation
 from fedfeast.data.tasks import task_named
 from fedfeast.errors import InvalidInput
@@ -313,13 +315,19 @@ def build_preparation(recipe: Recipe, normalisation: Normalisation | None, metho
         method.network.draws,
         training.last_batch,
         training.least_distinct,
+        ClassPrior(training.class_prior, facts.classes) if training.class_prior else None,
     )
 
 
 def build_mixing(recipe: Recipe) -> Mixing | None:
     """Return the batch mixing, or None where the recipe has none."""
     section = recipe.augmentation
-    return None if section.mixing == "off" else Mixing(section.mixup_beta, section.cutmix_beta, section.mixing)
+    if section.mixing == "off":
+        return None
+    # Ten decimals first: a product such as 0.55 * 100 lies a little above the whole number it means.
+    until = ceil(round(section.mixing_until * recipe.training.rounds, 10))
+    num_rounds = None if section.mixing_until == 1 else until
+    return Mixing(section.mixup_beta, section.cutmix_beta, section.mixing, num_rounds)
 
 
 def build_selection(recipe: Recipe) -> Selection:

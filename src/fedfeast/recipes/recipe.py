@@ -43,6 +43,7 @@ from fedfeast.recipes.suitability import (
     refuse_unsuited_clients,
     refuse_unsuited_division,
     refuse_unsuited_network,
+    refuse_unsuited_prior,
     suited_augmentation,
 )
 
@@ -106,6 +107,7 @@ class Recipe(Section):
         suited = suited_augmentation(self.augmentation, self.data.facts, self.data.name)
         object.__setattr__(self, "augmentation", suited)
         refuse_unsuited_network(self.data, self.network, self.variants)
+        refuse_unsuited_prior(self.training, self.data)
         refuse_unsuited_clients(self.data, self.population, self.evaluation)
         refuse_unsuited_division(self.data, self.population, self.partition, self.evaluation)
         return self

@@ -19,7 +19,7 @@ from pydantic import (
 from fedfeast.data import DatasetFacts, Normalisation, facts_of, is_known
 from fedfeast.data.batches import LastBatch
 from fedfeast.errors import InvalidInput
-from fedfeast.federation import Method, ServerOptimiser
+from fedfeast.federation import Aggregation, Method, ServerOptimiser
 from fedfeast.federation.local_sgd import Unreached
 from fedfeast.federation.server_step import Optimiser
 from fedfeast.methods import find_method
@@ -311,10 +311,12 @@ class TrainingSection(Section):
     batch_size: int = Field(64, ge=2)  # batch statistics need two examples
     learning_rate: float = Field(0.1, gt=0)
     schedule: Literal["cosine", "constant"] = "cosine"
+    warmup_rounds: int = Field(0, ge=0)  # in which the rate rises from a tenth of the schedule's to all of it
     weight_decay: float = Field(5e-4, ge=0)
     clip_norm: float = Field(10.0, gt=0)  # inf: nothing is clipped
     momentum: float = Field(0.0, ge=0, lt=1)
     unreached: Unreached = "decay"  # tensors that no pass of a step goes through: decayed, or kept as they are
+    class_prior: float = Field(0.0, ge=0)  # times the log of a client's class frequencies, added to its logits
     last_batch: LastBatch = "topped-up"  # of an epoch: filled up from fresh permutations, or only what is left
     least_distinct: int = Field(1, ge=1)  # examples that a batch has to choose from; with fewer it is left out
 
@@ -325,6 +327,11 @@ class TrainingSection(Section):
             raise InvalidInput(
                 f"training.least_distinct = {self.least_distinct} is more than a batch holds (training.batch_size = "
                 f"{self.batch_size}): lower the one or raise the other."
+            )
+        if self.warmup_rounds and self.warmup_rounds >= self.rounds:
+            raise InvalidInput(
+                f"training.warmup_rounds = {self.warmup_rounds} leaves nothing of training.rounds = {self.rounds}: "
+                "give fewer than there are rounds."
             )
         return self
 
@@ -342,6 +349,7 @@ class AugmentationSection(Section):
     mixing: Literal["alternate", "coin", "off"] = "alternate"  # Mixup and CutMix by turns, or a coin for each batch
     mixup_beta: float = Field(1.0, gt=0)
     cutmix_beta: float = Field(1.0, gt=0)
+    mixing_until: float = Field(1.0, gt=0, le=1)  # share of the rounds after which images are no longer mixed
     # Of sequences, along their last axis; docs/data.md.
     time_shift: int = Field(0, ge=0)
     noise: float = Field(0.0, ge=0)
@@ -357,6 +365,14 @@ class AggregationSection(Section):
     refuse_multiple: float | None = Field(None, gt=0)  # without it no norm is too large
     weigh: Literal["method", "alike"] = "method"  # what an answer weighs: as the method says, or all the same
     weight_cap: float | None = Field(None, ge=1)  # times the cohort's median weight: no answer weighs more
+    # Whether an answer counts at a position by the share of the client's steps that activated it; else fully.
+    activated_share: bool = False
+
+    @model_validator(mode="after")
+    def _refuse_impossible(self) -> Self:
+        """Refuse what no aggregation can be."""
+        Aggregation(**self.model_dump())
+        return self
 
 
 class ServerSection(Section):

@@ -11,6 +11,7 @@ from fedfeast.recipes.sections import (
     PartitionSection,
     PopulationSection,
     PrivacySection,
+    TrainingSection,
     VariantsSection,
 )
 
@@ -49,7 +50,16 @@ def suited_augmentation(section: AugmentationSection, facts: DatasetFacts, data:
             f"augmentation.mixing = {section.mixing!r} mixes classes, and the task of {data} is {facts.task}: "
             "set augmentation.mixing=off."
         )
+    _refuse_idle_mixing(section)
     return section
+
+
+def _refuse_idle_mixing(section: AugmentationSection) -> None:
+    if section.mixing == "off" and section.mixing_until < 1:
+        raise InvalidInput(
+            f"augmentation.mixing_until = {section.mixing_until:g} has no effect with augmentation.mixing = 'off': "
+            "leave it out, or choose alternate or coin."
+        )
 
 
 def refuse_unsuited_network(section: DataSection, network: NetworkSection, variants: VariantsSection) -> None:
@@ -83,6 +93,15 @@ def _refuse_branch_settings(network: NetworkSection) -> None:
                 f"network.{name} = {given!r} is of the package's ResNets, and network.builder = {network.builder!r} "
                 "makes its own layers: leave it out, or build it into the constructor."
             )
+
+
+def refuse_unsuited_prior(training: TrainingSection, data: DataSection) -> None:
+    """Refuse frequencies of classes where examples have none."""
+    if training.class_prior and data.facts.task != "classification":
+        raise InvalidInput(
+            f"training.class_prior = {training.class_prior:g} is for classes, and the task of {data.name} is "
+            f"{data.facts.task}: leave it out."
+        )
 
 
 def refuse_unsuited_clients(section: DataSection, population: PopulationSection, evaluation: EvaluationSection) -> None:

@@ -159,7 +159,8 @@ class _RoundTrainer:
         """Run one round; validate where it is due; write the round's line of metrics."""
         training, evaluation = self.federation.recipe.training, self.federation.recipe.evaluation
         started, round_index = time.perf_counter(), state.finished_rounds
-        rate = learning_rate(self._sgd.learning_rate, training.schedule, round_index, training.rounds)
+        schedule = (training.schedule, round_index, training.rounds, training.warmup_rounds)
+        rate = learning_rate(self._sgd.learning_rate, *schedule)
         policy = replace(self._policy, history=state.norm_history)
         sent = self._server.sent(state.server_state, state.flat)  # once: who is asked again gets the same
         attempts = 0

@@ -52,7 +52,8 @@ def describe_protocol(base: Recipe, seeds: Sequence[int]) -> dict[str, str]:
         "population": _describe_population(base),
         "training": f"{training.rounds} rounds of {training.clients_per_round} clients, {training.local_epochs} local "
         f"{'epoch' if training.local_epochs == 1 else 'epochs'}, batches of {training.batch_size}",
-        "optimisation": f"SGD, learning rate {training.learning_rate:g} ({training.schedule}), "
+        "optimisation": f"SGD, learning rate {training.learning_rate:g} ({training.schedule}"
+        + (f" after {training.warmup_rounds} rounds of warm-up), " if training.warmup_rounds else "), ")
         + (f"momentum {training.momentum:g}, " if training.momentum else "")
         + f"weight decay {training.weight_decay:g}, gradients clipped to {training.clip_norm:g}",
         **_describe_server(base),

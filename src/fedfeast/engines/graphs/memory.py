@@ -151,7 +151,7 @@ def pool_shares(context: GraphContext, steps: Sequence[Sequence[Pass]]) -> list[
 
 def _with_short(context: GraphContext) -> float:
     """Return what a lane's passes take against its graphs alone."""
-    return SHORT_FACTOR if context.short_batches and not context.counts_images else 1.0
+    return SHORT_FACTOR if context.has_parts and not context.counts_images else 1.0
 
 
 def memory_limit(device: torch.device) -> int:

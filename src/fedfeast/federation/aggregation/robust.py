@@ -27,6 +27,7 @@ class Aggregation:
     refuse_multiple: float | None = None  # of the usual norm, above which a reply is refused; None refuses no norm
     weigh: Literal["method", "alike"] = "method"  # what an answer weighs: as the method says, or all the same
     weight_cap: float | None = None  # of the cohort's median weight, above which no answer weighs; None caps none
+    activated_share: bool = False  # whether an answer counts at a position by the share of steps that activated it
 
     def __post_init__(self) -> None:
         if self.clip_multiple <= 0:
@@ -37,6 +38,11 @@ class Aggregation:
             raise InvalidInput(f"aggregation.weight_cap = {self.weight_cap}: give a number of at least 1, or none.")
         if self.refuse_multiple is not None and self.refuse_multiple <= 0:
             raise InvalidInput(f"aggregation.refuse_multiple = {self.refuse_multiple}: give a number above 0, or none.")
+        if self.activated_share and self.rule != "mean":
+            raise InvalidInput(
+                f"aggregation.activated_share = true weighs positions, and aggregation.rule = {self.rule!r} weighs "
+                "whole answers: set aggregation.rule=mean, or activated_share=false."
+            )
 
 
 def clip_factors(norms: Sequence[float], bound: float) -> Tensor:
