@@ -23,6 +23,14 @@ def test_plan_in_json_and_side_by_side(fedfeast: Command) -> None:
     assert "who is sent what" in shown
 
 
+@pytest.mark.usefixtures("hurried")
+def test_plan_shows_that_it_is_measuring(fedfeast: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedfeast.app.progress.PLAIN_EVERY_SECONDS", 0.0)
+    shown = fedfeast("plan", "digits").stdout
+    assert "timing passes 1/3  128k MACs" in shown
+    assert "predicted time here, eager engine, 1 thread" in shown
+
+
 def test_measure_for_people_and_programs(fedfeast: Command) -> None:
     shown = fedfeast("measure", "--variants", "2", "--threads", "1")
     assert shown.returncode == 0, shown.stderr
@@ -66,6 +74,7 @@ def test_search_of_a_builder_takes_its_own_sizes(fedfeast: Command, tmp_path: Pa
     [
         (["plan", "digits", "--gamma", "1,many"], "population.gamma = 'many'"),
         (["plan", "digits", "--set", "variants.cache=cifar100-56"], "not in the network's space"),
+        (["plan", "digits", "--set", "training.clients_per_round=41"], "is more than the 40 clients of the population"),
         (["measure", "--variants", "0"], "--variants 0"),
         (["methods", "--recipe", "digit"], "unknown recipe 'digit'"),
         (["search", "digits", "--targets", "1e6,much", "--out", "/nowhere/x.csv"], "'1e6,much' is no list of numbers"),

@@ -54,6 +54,10 @@ def test_report(fedfeast: Command, trained: Path, tmp_path: Path) -> None:
         (["train", "digits", "--set", "population.gamma=-1"], "population.gamma = -1"),
         (["train", "digits", "--set", "population.num_clients=5000"], "5000 clients"),
         (["train", "digits", "--set", "population.least_macs=1000"], "below the smallest network"),
+        (
+            ["train", "digits", "--set", "training.clients_per_round=41"],
+            "is more than the 40 clients",
+        ),
         (["train", "digits", "--engine", "graph"], "engine.name = 'graph'"),
         (
             ["train", "cifar100-paper", "--set", "data.folder=/nowhere"],

@@ -19,11 +19,13 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Show what a federation will send, compute and cover, before it starts and without its data."""
+    from fedfeast.app.progress import CountedProgress
     from fedfeast.planning import plan_recipe
     from fedfeast.planning.outline import outline
-    from fedfeast.planning.timing import time_passes
+    from fedfeast.planning.timing import passes_to_time, time_passes
     from fedfeast.presentation.plan_tables import describe_plans
     from fedfeast.recipes import load_recipe
+    from fedfeast.units import format_macs
 
     words = settings or []
     for word in words:
@@ -32,8 +34,10 @@ def plan(
     words = [word for word in words if not word.startswith("population.gamma=[")]
     gammas = [] if gamma is None else [[f"population.gamma={one.strip()}"] for one in gamma.split(",")]
     recipes = [load_recipe(recipe, [*words, *one]) for one in gammas or [[]]]
+    built = outline(recipes[0])
+    with CountedProgress(console_for(as_json), "timing passes", len(passes_to_time(built))) as progress:
+        times = time_passes(built, lambda macs: progress.advance(f"{format_macs(macs)} MACs"))
     with console_for(as_json).status("planning"):
-        times = time_passes(outline(recipes[0]))
         plans = [plan_recipe(one, times=times) for one in recipes]
     print_result(plans[0] if len(plans) == 1 else {"plans": plans}, describe_plans(plans), as_json)
 

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from fedfeast.units import format_macs
+from fedfeast.units import format_macs, format_seconds
 
 Plan = Mapping[str, Any]
 
@@ -75,10 +75,14 @@ def _lines(plan: Plan) -> dict[str, str]:
     if plan["memory"] is not None:
         lines |= _memory_lines(plan["memory"])
     if "time" in plan:
-        lines["predicted time on this device, eager engine"] = (
-            f"{plan['time']['seconds_per_round']:.3g} s a round, {plan['time']['hours']:.3g} h in all"
-        )
+        lines |= _time_lines(plan["time"])
     return lines
+
+
+def _time_lines(time: Mapping[str, Any]) -> dict[str, str]:
+    a_round, in_all = format_seconds(time["seconds_per_round"]), format_seconds(3600 * time["hours"])
+    threads = f"{time['threads']} thread{'s' if time['threads'] > 1 else ''}"
+    return {f"predicted time here, eager engine, {threads}": f"{a_round} a round, {in_all} in all"}
 
 
 def _variants(variants: Mapping[str, Any]) -> str:
@@ -150,8 +154,10 @@ def _levels(plan: Plan) -> Table:
     table = Table(title="who is sent what")
     is_priced = "price_min" in plan["variants"]
     largest = ("largest, as priced", "true MACs, at most") if is_priced else ("largest",)
-    for heading in ("budget", "clients", "variants", *largest, "payload", "examples", "MACs a step and example"):
-        table.add_column(heading, justify="right")
+    table.add_column("budget", justify="right")
+    for heading in ("clients", "variants", *largest, "payload", "examples", "MACs a step and example"):
+        # Headings are broken, numbers never cut.
+        table.add_column(heading, justify="right", min_width=_widest(plan["levels"]) if heading == "payload" else None)
     for level in plan["levels"]:
         least, greatest = map(format_macs, level["budget_macs"])
         table.add_row(
@@ -160,11 +166,15 @@ def _levels(plan: Plan) -> Table:
             str(level["affordable_variants"]),
             *([format_macs(level["largest_price"])] if is_priced else []),
             format_macs(level["largest_macs"]),
-            f"{level['payload_parameters']:,}",
+            f"{level['payload_parameters']:,.0f}",
             f"{level['expected_examples']:.4g}",
             format_macs(level["pass_macs"]),
         )
     return table
+
+
+def _widest(levels: Sequence[Mapping[str, Any]]) -> int:
+    return max(len(f"{level['payload_parameters']:,.0f}") for level in levels)
 
 
 def _coverage(coverage: Mapping[str, Any]) -> Table:
