@@ -3,7 +3,9 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
+import onnxruntime
 import pytest
 
 Command = Callable[..., CompletedProcess[str]]
@@ -40,6 +42,41 @@ def test_measure_for_people_and_programs(fedfeast: Command) -> None:
         fedfeast("measure", "--variants", "2", "--target-ms", "1e4", "--threads", "1", "--json").stdout
     )
     assert content["suggestion"]["target_milliseconds"] == 1e4
+
+
+def test_measure_prints_what_it_measured_before_a_step_fails(
+    fedfeast: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedfeast.app.progress.PLAIN_EVERY_SECONDS", 0.0)
+    words = ("measure", "--variants", "2", "--threads", "1", "--target-ms", "1e-9")
+    done = fedfeast(*words)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: --target-ms 1e-09: the smallest network takes ")
+    for part in ("measuring 1/6  128.3k MACs in ", "ms an image", "4.975M", "peak memory"):
+        assert part in done.stdout
+    as_json = fedfeast(*words, "--json")
+    assert len(json.loads(as_json.stdout)["variants"]) == 2
+    assert as_json.returncode == 2
+
+
+def test_measure_stopped_halfway_prints_what_it_has(fedfeast: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(onnxruntime.InferenceSession):  # type: ignore[misc] # the package has no types
+        """A session that the second network cannot have."""
+
+        made = 0
+
+        def __init__(self, *given: Any, **more: Any) -> None:
+            Broken.made += 1
+            if Broken.made > 1:
+                raise OSError("no memory is left")
+            super().__init__(*given, **more)
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Broken)
+    done = fedfeast("measure", "--variants", "2", "--threads", "1")
+    assert done.returncode == 2
+    assert "no memory is left" in done.stderr
+    assert "measured before it stopped" in done.stdout
+    assert "128.3k" in done.stdout
 
 
 def test_methods_for_people_and_programs(fedfeast: Command) -> None:

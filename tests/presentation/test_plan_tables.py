@@ -151,3 +151,8 @@ def test_many_points_are_shown_by_their_ends() -> None:
     many = [{**POINT, "name": f"{number}M"} for number in range(1, 9)]
     text = printed(describe_methods([{**METHOD, "operating_points": many}], "digits"))
     assert "serves 8 points from 1M to 8M MACs" in text
+
+
+def test_a_busy_machine_is_said() -> None:
+    assert "other programs disturbed it" in printed(describe_device({**MEASURED, "is_busy": True}))
+    assert "other programs" not in printed(describe_device({**MEASURED, "is_busy": False}))

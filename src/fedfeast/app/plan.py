@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from fedfeast.app.options import JsonOption, RecipeArgument, SettingsOption, TrustOption, parse_numbers
-from fedfeast.app.output import console_for, print_result
+from fedfeast.app.output import console_for, print_result, show
+from fedfeast.errors import InvalidInput
 
 
 def plan(
@@ -59,12 +60,28 @@ def measure(
     as_json: JsonOption = False,
 ) -> None:
     """Measure what this device can afford: latency of a few sizes, MACs a second, memory, a budget. Needs no data."""
-    from fedfeast.presentation.plan_tables import describe_device
-    from fedfeast.serving.measuring import measure_device
+    from fedfeast.app.progress import CountedProgress
+    from fedfeast.presentation.plan_tables import describe_device, timings_table
+    from fedfeast.serving.measuring import TURNS, Timing, measure_device
+    from fedfeast.units import format_macs
 
-    with console_for(as_json).status("measuring"):
-        measured = measure_device(recipe, settings or [], target_ms, threads, variants)
+    timed: dict[str, Timing] = {}
+    try:
+        with CountedProgress(console_for(as_json), "measuring", TURNS * variants) as progress:
+
+            def tell(timing: Timing, total: int) -> None:
+                timed[timing.name] = timing
+                progress.advance(f"{format_macs(timing.macs)} MACs in {timing.milliseconds:.3g} ms", total)
+
+            measured = measure_device(recipe, settings or [], target_ms, threads, variants, tell)
+    except BaseException:  # Ctrl-C too: what was measured until then took its time
+        if timed:
+            rows = [timing.facts() for timing in timed.values()]
+            show(console_for(as_json), timings_table(rows, "measured before it stopped"))
+        raise
     print_result(measured, describe_device(measured), as_json)
+    if "refused" in measured:
+        raise InvalidInput(measured["refused"])
 
 
 def methods(

@@ -232,10 +232,11 @@ class CountedProgress(_Display):
         self._description, self._total, self._done = description, total, 0
         self._task = self._progress.add_task(description, total=total, detail="")
 
-    def advance(self, detail: str) -> None:
-        """Count one more piece as done."""
+    def advance(self, detail: str, total: int | None = None) -> None:
+        """Count one more piece as done; the total may turn out to be another."""
         self._done += 1
-        self._progress.update(self._task, completed=self._done, detail=detail)
+        self._total = self._total if total is None else total
+        self._progress.update(self._task, completed=self._done, total=self._total, detail=detail)
         self._plain_line(f"{self._description} {self._done}/{self._total}  {detail}")
 
 

@@ -204,18 +204,9 @@ def describe_device(measured: Mapping[str, Any]) -> list[RenderableType]:
     threads = f"{measured['threads']} thread{'s' if measured['threads'] > 1 else ''}"
     title = f"{escape(measured['recipe'])}, {measured['method']} on {escape(measured['device'])}, {threads}"
     title += f", {measured['runtime']}"
-    table = Table(title=title)
-    for heading in ("MACs", "parameters", "ms an image", "fastest to slowest", "MACs a second"):
-        table.add_column(heading, justify="right")
-    for one in measured["variants"]:
-        table.add_row(
-            format_macs(one["macs"]),
-            f"{one['parameters']:,}",
-            f"{one['milliseconds']:.3g}",
-            f"{one['fastest_milliseconds']:.3g} to {one['slowest_milliseconds']:.3g}",
-            format_macs(one["macs_per_second"]),
-        )
     lines = [f"peak memory        {measured['peak_memory_megabytes']:.0f} MB of this process, torch included"]
+    if measured.get("is_busy"):
+        lines.append("busy               other programs disturbed it: some medians are over twice the fastest repeat")
     if "suggestion" in measured:
         suggestion = measured["suggestion"]
         lines.append(
@@ -223,9 +214,25 @@ def describe_device(measured: Mapping[str, Any]) -> list[RenderableType]:
             f"an image; serves the network of {format_macs(suggestion['served_macs'])}"
         )
         lines.append(f'for a SuperNode    --node-config "budget-macs={suggestion["budget_macs"]}"')
-    else:
+    elif "refused" not in measured:
         lines.append("for a budget       add --target-ms, the latency per image that the device should keep")
-    return [table, *lines]
+    return [timings_table(measured["variants"], title), *lines]
+
+
+def timings_table(variants: Sequence[Mapping[str, Any]], title: str) -> Table:
+    """Show the timed sizes."""
+    table = Table(title=title)
+    for heading in ("MACs", "parameters", "ms an image", "fastest to slowest", "MACs a second"):
+        table.add_column(heading, justify="right")
+    for one in variants:
+        table.add_row(
+            format_macs(one["macs"]),
+            f"{one['parameters']:,}",
+            f"{one['milliseconds']:.3g}",
+            f"{one['fastest_milliseconds']:.3g} to {one['slowest_milliseconds']:.3g}",
+            format_macs(one["macs_per_second"]),
+        )
+    return table
 
 
 def describe_methods(methods: Sequence[Mapping[str, Any]], recipe: str) -> list[RenderableType]:
