@@ -1,7 +1,7 @@
 """The live display of long work."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -81,9 +81,12 @@ class _Display:
 class LiveProgress(_Display):
     """Shows a run: its rounds, then its test curve."""
 
-    def __init__(self, console: Console, metric: "Metric | None" = None) -> None:
+    def __init__(
+        self, console: Console, metric: "Metric | None" = None, cost: Callable[[int], object] | None = None
+    ) -> None:
         super().__init__(console)
         self._metric = metric  # of the validated scores; without it accuracy
+        self._cost = cost  # what so many rounds cost, said before the first
         self._task: TaskID | None = None
         self._total = 0
         self._validation = ""
@@ -94,6 +97,8 @@ class LiveProgress(_Display):
             self._console.print(f"[yellow]checkpoint {escape(name)} is damaged and passed over[/]")
         if 0 < finished_rounds < total_rounds:
             self._console.print(f"going on after round {finished_rounds}")
+        if self._cost is not None and finished_rounds < total_rounds:
+            show(self._console, str(self._cost(total_rounds - finished_rounds)))
         self._total = total_rounds
         self._task = self._progress.add_task("training", total=total_rounds, completed=finished_rounds, detail="")
 

@@ -42,7 +42,9 @@ def passes_to_time(built: Outline) -> list[Any]:
     return [trained[position] for position in sorted({0, len(trained) // 2, len(trained) - 1})]
 
 
-def time_passes(built: Outline, on_pass: Callable[[int], None] = lambda macs: None) -> PassTimes:
+def time_passes(
+    built: Outline, on_pass: Callable[[int], None] = lambda macs: None, repeats: Repeats | None = None
+) -> PassTimes:
     """Measure a few networks with the threads that training will have; each one's MACs are told when it is done."""
     network, device = built.method.network, choose_device(built.recipe.engine.device)
     chosen = passes_to_time(built)
@@ -52,7 +54,7 @@ def time_passes(built: Outline, on_pass: Callable[[int], None] = lambda macs: No
     try:
         torch.set_num_threads(threads)
         for architecture, cost in zip(chosen, macs, strict=True):
-            seconds.append(_measure(built, architecture, device))
+            seconds.append(_measure(built, architecture, device, repeats or MEASURED))
             on_pass(cost)
     finally:
         torch.set_num_threads(before)
@@ -89,7 +91,7 @@ def predict_time(built: Outline, expected_examples: np.ndarray, times: PassTimes
     }
 
 
-def _measure(built: Outline, architecture: Hashable, device: torch.device) -> float:
+def _measure(built: Outline, architecture: Hashable, device: torch.device, repeats: Repeats) -> float:
     """Return the seconds of the fastest of a few training passes."""
     network, facts = built.method.network, built.recipe.data.facts
     shape, generator = (MEASURED_BATCH, *facts.input_shape), named_generator(0, "images")
@@ -105,4 +107,4 @@ def _measure(built: Outline, architecture: Hashable, device: torch.device) -> fl
         outputs = network.forward(leaves, inputs, architecture, by_batch)
         torch.autograd.grad(torch.stack([one.square().mean() for one in outputs]).sum(), list(leaves.values()))
 
-    return min(time_calls(train, MEASURED, waiting_for(device.type))) / 1e3
+    return min(time_calls(train, repeats, waiting_for(device.type))) / 1e3

@@ -235,6 +235,18 @@ def timings_table(variants: Sequence[Mapping[str, Any]], title: str) -> Table:
     return table
 
 
+def recipe_table(recipes: Sequence[Mapping[str, Any]]) -> Table:
+    """Show the shipped recipes, each with its data and whether they are here."""
+    table = Table("recipe", "what it trains", "data", title="fedfeast train RECIPE")
+    table.add_column("clients", justify="right")
+    table.add_column("rounds", justify="right")
+    for one in recipes:
+        data = one["data"] if one["is_here"] else f"{one['data']} [dim](not here)[/]"
+        clients = "the data's" if one["clients"] is None else f"{one['clients']:,}"
+        table.add_row(one["name"], escape(one["summary"]), data, clients, f"{one['rounds']:,}")
+    return table
+
+
 def describe_methods(methods: Sequence[Mapping[str, Any]], recipe: str) -> list[RenderableType]:
     """Show each method's name, what it does, where it comes from, what it would serve and its options."""
     parts: list[RenderableType] = [Text(f"methods (method.name), with their operating points for {recipe}")]
