@@ -1,4 +1,5 @@
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -19,6 +20,16 @@ def test_training_shows_a_table_and_draws_a_picture(training: CompletedProcess[s
         assert part in training.stdout
     assert (trained / "curve.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in (trained / "curve.svg").read_text()
+
+
+def test_training_says_first_what_it_will_cost(training: CompletedProcess[str]) -> None:
+    first = training.stdout.partition("\n")[0]
+    said = r"2 rounds will take about [\d.]+ s here \([\d.]+ s a round, 1 thread\) and 0\.\d+ GiB of memory"
+    assert re.fullmatch(said, first), first
+
+
+def test_a_finished_run_costs_nothing_more(fedfeast: Command, copied: Path, short: list[str]) -> None:
+    assert "will take" not in fedfeast("train", "digits", "--out", copied, *short).stdout
 
 
 def test_train_again_in_json_reports_the_finished_run(fedfeast: Command, copied: Path, short: list[str]) -> None:
@@ -54,6 +65,10 @@ def test_report(fedfeast: Command, trained: Path, tmp_path: Path) -> None:
         (["train", "digits", "--set", "population.gamma=-1"], "population.gamma = -1"),
         (["train", "digits", "--set", "population.num_clients=5000"], "5000 clients"),
         (["train", "digits", "--set", "population.least_macs=1000"], "below the smallest network"),
+        (
+            ["train", "digits", "--set", "training.clients_per_round=41"],
+            "is more than the 40 clients",
+        ),
         (["train", "digits", "--engine", "graph"], "engine.name = 'graph'"),
         (
             ["train", "cifar100-paper", "--set", "data.folder=/nowhere"],
@@ -81,7 +96,9 @@ def test_a_stop_says_where_and_how_to_go_on(
 
     monkeypatch.setattr("fedfeast.app.progress.LiveProgress.on_round", stop)
     done = fedfeast("train", "digits", "--out", tmp_path / "run", *short)
-    assert (done.returncode, done.stdout) == (130, "")
+    assert done.returncode == 130
+    assert done.stdout.startswith("2 rounds will take about ")
+    assert done.stdout.count("\n") == 1
     words = f"train digits --out {tmp_path / 'run'} {' '.join(short)}"
     assert done.stderr == f"Stopped after round 1 of 2; all of it is saved. Go on with:\n  fedfeast {words}\n"
 

@@ -38,3 +38,18 @@ def test_nothing_is_overwritten_and_names_are_plain(tmp_path: Path) -> None:
         make_node_key(tmp_path, "../kitchen")
     with pytest.raises(InvalidInput, match="no host"):
         make_server_credentials(tmp_path, [])
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["not a host", "", "256.1.1.1", "-a.org", "a-.org", "a..org", "https://a.org", "a.org:8443", "ä.org", "a" * 64],
+)
+def test_impossible_hosts_are_refused_before_anything_is_written(host: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="is no host name or address: give one without scheme and port"):
+        make_server_credentials(tmp_path / "out", ["fleet.example.org", host])
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("host", ["localhost", "my_server-2", "*.example.org", "::1", "10.0.0.7", f"{'a' * 63}.b.org"])
+def test_possible_hosts_have_a_certificate(host: str, tmp_path: Path) -> None:
+    assert make_server_credentials(tmp_path / "out", [host]).certificate.is_file()

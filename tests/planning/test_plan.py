@@ -276,7 +276,12 @@ def _extremes(column: str) -> tuple[int, int]:
 
 def test_shards_of_a_file_are_planned_as_they_are(tmp_path: Path) -> None:
     np.savez(tmp_path / "shards.npz", indices=np.arange(1282), offsets=[0, 100, 300, 1282])
-    settings = {**TINY, "population.num_clients": 3, "partition.file": str(tmp_path / "shards.npz")}
+    settings = {
+        **TINY,
+        "population.num_clients": 3,
+        "training.clients_per_round": 3,
+        "partition.file": str(tmp_path / "shards.npz"),
+    }
     recipe = load_recipe("digits", settings)
     plan = plan_recipe(recipe)
     assert plan["data"]["expected_shard"] | {"p25": 0, "p75": 0, "p95": 0, "mean": 0} == {

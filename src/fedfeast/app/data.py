@@ -5,11 +5,16 @@ from typing import Annotated, Any
 
 import typer
 
+from fedfeast.app.help import Commands
 from fedfeast.app.options import JsonOption
 from fedfeast.app.output import console_for, print_result
 
 data_app = typer.Typer(
-    name="data", help="List, prepare and fetch data sets.", no_args_is_help=True, pretty_exceptions_enable=False
+    name="data",
+    help="List, prepare and fetch data sets.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    cls=Commands,
 )
 
 NameArgument = Annotated[str, typer.Argument(help="cifar10, cifar100, cinic10, tinyimagenet, fashion-mnist.")]

@@ -1,5 +1,6 @@
 """The commands that train a run and tell of it: train, evaluate, report."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,7 @@ from fedfeast.app.options import (
 from fedfeast.app.output import console_for, print_result
 
 if TYPE_CHECKING:
+    from fedfeast.planning.cost import Cost
     from fedfeast.runs import Run
 
 
@@ -30,7 +32,7 @@ def train(
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Train a recipe; where the folder holds an unfinished run of it, go on from its last checkpoint."""
+    """Train a recipe, first saying what it will cost; where the folder holds an unfinished run of it, go on."""
     from fedfeast.app.progress import LiveProgress
     from fedfeast.app.stopping import errors_said_once, join_training, stops_explained
     from fedfeast.runs import Run
@@ -42,7 +44,9 @@ def train(
         words = ["train", recipe, "--out", str(run.folder.path), *setting_words(settings), *trust_words(trust)]
         with (
             stops_explained(ranks, words, lambda finished: f"{finished} of {run.recipe.training.rounds}"),
-            LiveProgress(console_for(as_json, quiet=not ranks.leads), run.metric) as progress,
+            LiveProgress(
+                console_for(as_json, quiet=not ranks.leads), run.metric, _cost_of(run, ranks.size)
+            ) as progress,
         ):
             run.train(progress)
     if ranks.leads:
@@ -89,6 +93,16 @@ def report(
 
         write_events(runs, tensorboard)
     print_result({"report": str(page), "files": [str(file) for file in files]}, [f"report   {page}"], as_json)
+
+
+def _cost_of(run: "Run", processes: int) -> "Callable[[int], Cost]":
+    """Return what says what so many rounds of a run cost; it is asked when the federation is there."""
+    from fedfeast.planning.cost import estimate_cost
+    from fedfeast.planning.outline import outline
+
+    return lambda rounds: estimate_cost(
+        outline(run.recipe), run.federation.partition.shards.sizes.astype(float), rounds, processes
+    )
 
 
 def _present(run: "Run", as_json: bool, other: "Run | None" = None) -> None:

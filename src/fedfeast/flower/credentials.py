@@ -1,6 +1,7 @@
 """Certificates for TLS and keys for node authentication: a small authority of one's own, for tests and small fleets."""
 
 import ipaddress
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,6 +15,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fedfeast.errors import InvalidInput
 
 DAYS = 365
+LABEL = r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)"  # between the dots of a host's name
+MOST_CHARACTERS = 253  # of such a name
 LOOPBACK = ("127.0.0.1", "localhost")  # where the gateway, the server app and the operator reach the SuperLink
 
 
@@ -30,6 +33,8 @@ def make_server_credentials(folder: Path, hosts: Sequence[str]) -> ServerCredent
     """Write a certificate authority and a server certificate for the given names or addresses and for this machine."""
     if not hosts:
         raise InvalidInput("no host was given: name the address that nodes will use, e.g. fleet.example.org.")
+    for host in hosts:
+        _refuse_impossible(host)
     folder.mkdir(parents=True, exist_ok=True)
     names = [*hosts, *(name for name in LOOPBACK if name not in hosts)]
     files = ServerCredentials(folder / "ca.crt", folder / "server.pem", folder / "server.key")
@@ -45,7 +50,9 @@ def make_server_credentials(folder: Path, hosts: Sequence[str]) -> ServerCredent
     )
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
     certificate = (
-        _certificate(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])]), authority_name, key.public_key())
+        _certificate(
+            x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])]), authority_name, key.public_key()
+        )
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -102,6 +109,19 @@ def _usage(signs_certificates: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+
+
+def _refuse_impossible(host: str) -> None:
+    """Refuse what is neither an address nor a name that any machine could have."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        is_name = re.fullmatch(rf"(\*\.)?{LABEL}(\.{LABEL})*", host) and len(host) <= MOST_CHARACTERS
+        if not is_name or host.rpartition(".")[2].isdigit():
+            raise InvalidInput(
+                f"{host!r} is no host name or address: give one without scheme and port, e.g. fleet.example.org or "
+                "10.0.0.7."
+            ) from None
 
 
 def _alternative(host: str) -> x509.GeneralName:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from fedfeast.data import load_dataset
+from fedfeast.errors import InvalidInput
 from fedfeast.federation import Assignment, Client, Method
 from fedfeast.population import Population
 from fedfeast.randomness import named_generator
@@ -109,6 +110,16 @@ class Outline:
                 kept.setdefault(key, assignment)
                 shares[key] = shares.get(key, 0.0) + share / len(assignments)
         return tuple(kept.values()), tuple(shares.values())
+
+
+def refuse_larger_cohorts(recipe: Recipe, population: Population) -> None:
+    """Refuse rounds that ask for more clients than there are; a fleet's may still join, pooled ones are one."""
+    asked, section = recipe.training.clients_per_round, recipe.population
+    if asked > population.num_clients and section.source != "fleet" and not section.pooled:
+        raise InvalidInput(
+            f"training.clients_per_round = {asked} is more than the {population.num_clients} clients of the "
+            f"population: set it to {population.num_clients} or less."
+        )
 
 
 def outline(recipe: Recipe) -> Outline:

@@ -239,7 +239,9 @@ def choose_participants(section: PopulationSection, population: Population, meth
 
 def _budget_setting(section: PopulationSection) -> str:
     is_drawn = section.source in ("zipf", "authors", "data") and section.file is None
-    return "population.least_macs" if is_drawn else "the budgets"
+    if is_drawn:
+        return "population.least_macs"
+    return "the budgets" if section.file is None else f"the budgets of {section.file}"
 
 
 def build_partition(

@@ -150,16 +150,19 @@ def load_recipe(
 
     Facts that an existing run kept stand for missing data; ``tell`` says what former names are called now.
     """
+    return parse_recipe(read_recipe(name_or_path), name_or_path, settings, kept_facts, tell)
+
+
+def read_recipe(name_or_path: str) -> str:
+    """Return the text of a shipped recipe by name or of a TOML file by path."""
     if name_or_path in packaged_recipes():
-        text = resources.files("fedfeast.recipes").joinpath(f"{name_or_path}.toml").read_text()
-    elif Path(name_or_path).is_file():
-        text = Path(name_or_path).read_text(errors="replace")
-    else:
-        raise InvalidInput(
-            f"unknown recipe {name_or_path!r}{_suggest(name_or_path, packaged_recipes())}: give a TOML file's path "
-            f"or one of {', '.join(packaged_recipes())}."
-        )
-    return parse_recipe(text, name_or_path, settings, kept_facts, tell)
+        return resources.files("fedfeast.recipes").joinpath(f"{name_or_path}.toml").read_text()
+    if Path(name_or_path).is_file():
+        return Path(name_or_path).read_text(errors="replace")
+    raise InvalidInput(
+        f"unknown recipe {name_or_path!r}{_suggest(name_or_path, packaged_recipes())}: give a TOML file's path "
+        f"or one of {', '.join(packaged_recipes())}."
+    )
 
 
 def resolve_recipe(recipe: "str | Path | Recipe", settings: Mapping[str, Any] | Sequence[str] = ()) -> Recipe:

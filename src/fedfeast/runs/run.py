@@ -31,7 +31,7 @@ from fedfeast.machine import usable_cores
 from fedfeast.networks.built import Builder
 from fedfeast.networks.normalisation import Statistics
 from fedfeast.own_code import remember
-from fedfeast.planning.outline import outline
+from fedfeast.planning.outline import outline, refuse_larger_cohorts
 from fedfeast.planning.plan import plan_traffic
 from fedfeast.population.natural import measure_correlation
 from fedfeast.recipes.building import build_network, build_privacy, build_server, builder_settings
@@ -112,7 +112,7 @@ class Run:
                 stack.enter_context(interruptible())
                 federation = self.federation
                 ranks.from_leader(lambda: remember(self.recipe.own_code))
-                ranks.from_leader(lambda: None if self.folder.has_finished_rounds() else warn_of_misfit(federation))
+                ranks.from_leader(lambda: None if self.folder.has_finished_rounds() else _check_start(federation))
                 ranks.from_leader(lambda: self.folder.kept_data.keep(self.recipe.data))
                 ranks.from_leader(lambda: self.folder.write_clients(federation.client_table()))
                 work = client_source or SimulatedClients()
@@ -304,6 +304,12 @@ class Run:
             "training_seconds": round(sum(row["seconds"] for row in rows), 2),
             **_summarise_policy(self.recipe, rows, self.folder.released()),
         }
+
+
+def _check_start(federation: Federation) -> None:
+    """Refuse what a run that has begun may go on with, and warn of what its network will not do well."""
+    refuse_larger_cohorts(federation.recipe, federation.population)
+    warn_of_misfit(federation)
 
 
 def _describe_clients(federation: Federation, natural: NaturalSplit) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """A bundle: one network as a folder that needs torch alone, with a manifest that vouches for every file."""
 
+import json
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
@@ -19,17 +20,20 @@ from fedfeast.serving.families.registry import family_named
 from fedfeast.serving.latency import measured_choice
 from fedfeast.serving.manifest import label_of, metric_of, read_manifest, value_of, write_manifest
 from fedfeast.units import format_macs
-from fedfeast.whole_files import whole_folder, write_text
+from fedfeast.whole_files import refuse_unknown_ending, whole_folder, write_text
 
 FORMAT = "fedfeast-bundle/2"
 REMEDY = "extract the bundle again"
 UNTRAINED_WARNING = 0.01  # share of the weights
 
 
-def extract(run: Run | Path | str, out: Path | str, limits: Limits, search: bool = False) -> dict[str, Any]:
-    """Write the largest affordable network of a run as a bundle; return its manifest."""
+def extract(
+    run: Run | Path | str, out: Path | str, limits: Limits, search: bool = False, force: bool = False
+) -> dict[str, Any]:
+    """Write the largest affordable network of a run as a bundle, with force over one there; return its manifest."""
+    refuse_unknown_ending(Path(out))
     extractor = Extractor(run)
-    with whole_folder(Path(out)) as folder:
+    with whole_folder(Path(out), is_written_here if force else None) as folder:
         point, measured = measured_choice(extractor, limits, search)
         return write_bundle(folder, extractor.extract(point), measured)
 
@@ -68,6 +72,16 @@ def write_bundle(
 def loader_source() -> str:
     """Return the file with which bundles and ladders are loaded."""
     return resources.files("fedfeast.serving.families").joinpath("standalone.py").read_text(encoding="utf-8")
+
+
+def is_written_here(folder: Path) -> bool:
+    """Return whether a folder is a bundle or a ladder, which another one may replace."""
+    for name in ("manifest.json", "ladder.json"):
+        try:
+            return str(json.loads((folder / name).read_text(encoding="utf-8"))["format"]).startswith("fedfeast-")
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return False
 
 
 def read_bundle(folder: Path) -> dict[str, Any]:

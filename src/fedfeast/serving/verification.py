@@ -11,7 +11,7 @@ from torch import Tensor
 from fedfeast.errors import InvalidInput
 from fedfeast.serving import exporting
 from fedfeast.serving.bundle import REMEDY, load_bundle, read_bundle
-from fedfeast.serving.exporting import LARGEST_DIFFERENCE, NORMALISED, difference_of
+from fedfeast.serving.exporting import LARGEST_DIFFERENCE, NORMALISED, difference_of, manifest_beside
 from fedfeast.serving.families import standalone
 from fedfeast.serving.families.standalone import Model
 from fedfeast.serving.ladder import INDEX, Ladder
@@ -56,12 +56,16 @@ def verify_bundle(folder: Path) -> dict[str, Any]:
 
 def verify_file(path: Path) -> dict[str, Any]:
     """Check an exported file against the manifest beside it, and load it if it is ONNX."""
-    if not path.with_suffix(".json").is_file():
-        name = path.with_suffix(".json").name
+    places = (manifest_beside(path), path.with_suffix(".json"))  # the second as earlier versions called it
+    beside = next((place for place in places if place.is_file()), None)
+    if beside is None:
+        name = places[0].name
         raise InvalidInput(f"{path} has no manifest {name} beside it: give its bundle's folder, or export it again.")
-    manifest = read_manifest(path.with_suffix(".json"), "export it again")
+    manifest = read_manifest(beside, "export it again")
     if manifest["format"] != exporting.FORMAT:
         raise InvalidInput(f"{path} is no exported file of this version of fedfeast: export it again.")
+    if path.name not in (beside.name, *manifest["exports"]):
+        raise InvalidInput(f"{beside} is of {', '.join(manifest['exports'])} and not of {path.name}: export it again.")
     for name in manifest["exports"]:
         if name.endswith(".onnx"):
             Session(path.with_name(name))
