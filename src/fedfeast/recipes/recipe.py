@@ -17,6 +17,7 @@ from fedfeast.data.tasks import Metric, task_named
 from fedfeast.errors import InvalidInput
 from fedfeast.methods import find_method
 from fedfeast.own_code import require_trust, trust
+from fedfeast.recipes.fitting import FITTED_RECIPES, fit_to_data
 from fedfeast.recipes.sections import (
     AdversarySection,
     AggregationSection,
@@ -155,7 +156,12 @@ def load_recipe(
             f"unknown recipe {name_or_path!r}{_suggest(name_or_path, packaged_recipes())}: give a TOML file's path "
             f"or one of {', '.join(packaged_recipes())}."
         )
-    return parse_recipe(text, name_or_path, settings, kept_facts, tell)
+    recipe = parse_recipe(text, name_or_path, settings, kept_facts, tell)
+    if name_or_path in FITTED_RECIPES:
+        given = dict(pairs_of(settings))
+        fitted = fit_to_data(recipe.data, recipe.network, given.keys())
+        return parse_recipe(text, name_or_path, {**fitted, **given}, kept_facts, tell=False)
+    return recipe
 
 
 def resolve_recipe(recipe: "str | Path | Recipe", settings: Mapping[str, Any] | Sequence[str] = ()) -> Recipe:

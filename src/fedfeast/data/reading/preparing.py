@@ -1,5 +1,7 @@
 """From files as they come to prepared arrays: the official data sets, and a user's own."""
 
+import hashlib
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -15,6 +17,7 @@ from fedfeast.data.reading.options import PrepareOptions
 from fedfeast.data.reading.own_arrays import decode_own
 from fedfeast.data.reading.own_files import read_own_file
 from fedfeast.data.reading.prepared import Progress, is_prepared, locked, write_prepared
+from fedfeast.data.reading.sources import list_files
 from fedfeast.errors import InvalidInput
 
 DATA_FOLDER_VARIABLE = "FEDFEAST_DATA"
@@ -143,7 +146,9 @@ def _prepare_folder(
 ) -> dict[str, Any]:
     """Prepare a folder of images; files that are none are skipped, counted and, up to a limit, named."""
     is_drawn = options.clients is not None or not (source / "test").is_dir()
-    stated = {"images": str(source), "size": options.size, **_draws(options, is_drawn)}
+    if not source.is_dir():
+        raise InvalidInput(f"--from {source} is no folder: give one that holds a folder of images per class.")
+    stated = {"images": str(source), "size": options.size, **_draws(options, is_drawn), "listing": list_photos(source)}
     faults: tuple[Fault, ...] = ()
     while True:
         found = read_image_folder(source, options, faults)
@@ -156,6 +161,12 @@ def _prepare_folder(
         except Undecodable as damaged:
             # Only decoding shows that a file is cut off: it is left out of the next try, of the draw of tests too.
             faults = (*faults, *damaged.faults)
+
+
+def list_photos(source: Path) -> str:
+    """Return a hash of a folder's files by name and size, which copying them leaves alone."""
+    listed = ((name, (source / name).stat().st_size) for name in list_files(source))
+    return hashlib.sha256(json.dumps(list(listed)).encode()).hexdigest()
 
 
 def _draws(options: PrepareOptions, is_drawn: bool) -> dict[str, Any]:
