@@ -43,7 +43,7 @@ def _budgets(data: DataSection, network: NetworkSection) -> dict[str, float]:
     least, greatest = (float(elastic.macs(one)) for one in (elastic.smallest, elastic.largest))
     return {
         "population.least_macs": least,
-        "population.greatest_macs": greatest,
+        "population.greatest_macs": 2 * greatest,  # so that somebody affords the largest of them
         "population.cap_macs": greatest,
         "variants.least_target_macs": least,
         "variants.greatest_target_macs": greatest,

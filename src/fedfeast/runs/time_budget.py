@@ -126,9 +126,16 @@ def measure_budget(recipe: Recipe, limit: TimeLimit) -> TimeBudget:
     validations = min(max(int(VALIDATION_SHARE * left / validation), 1), MOST_VALIDATIONS)
     rounds = max(int((left - validations * validation) / per_round), 1)
     return TimeBudget(
-        *(limit.minutes, rounds, ceil(rounds / validations), max(ceil(SAVE_EVERY / per_round), 1)),
-        *(round(value, 4) for value in (per_round, validation, end, before)),
-        *(tried, threads),
+        minutes=limit.minutes,
+        rounds=rounds,
+        validate_every=ceil(rounds / validations),
+        save_every=max(ceil(SAVE_EVERY / per_round), 1),
+        seconds_per_round=round(per_round, 4),
+        seconds_per_validation=round(validation, 4),
+        seconds_at_end=round(end, 2),
+        seconds_before=round(before, 2),
+        tried_rounds=tried,
+        threads=threads,
     )
 
 
@@ -143,7 +150,7 @@ def _try_rounds(federation: Federation, seconds: float) -> tuple[int, float, tor
     recipe, method = federation.recipe, federation.method
     engine, policy, flat = federation.engine(), federation.update_policy(), federation.initial_weights()
     state, rate = method.initial_state(), build_sgd(recipe, method).learning_rate
-    work, spent, done = _work_of_clients(federation), [], []
+    work, spent, done = _work_of_clients(federation), list[float](), list[float]()
     began = time.perf_counter()
     # The first round is slower than the others, so that there are two at least.
     while len(spent) < 2 or time.perf_counter() - began < seconds:
