@@ -13,7 +13,7 @@ FITTED_RECIPES = ("small-images",)
 VALIDATION_SHARE, MOST_VALIDATION = 0.15, 1000
 CALIBRATION_SHARE, MOST_CALIBRATION = 0.10, 500
 EXAMPLES_A_CLIENT = 24  # on average: a batch and a half
-FEWEST_CLIENTS, MOST_CLIENTS = 2, 40
+FEWEST_CLIENTS, MOST_CLIENTS = 4, 40
 
 
 def fit_to_data(data: DataSection, network: NetworkSection, given: Set[str]) -> dict[str, Any]:
@@ -24,7 +24,8 @@ def fit_to_data(data: DataSection, network: NetworkSection, given: Set[str]) -> 
         "data.calibration_examples": _share(facts.train_examples, CALIBRATION_SHARE, facts.classes, MOST_CALIBRATION),
     }
     pool = facts.train_examples - sum(fitted.values())
-    fitted["population.num_clients"] = min(max(pool // EXAMPLES_A_CLIENT, FEWEST_CLIENTS), MOST_CLIENTS)
+    wished = min(max(pool // EXAMPLES_A_CLIENT, FEWEST_CLIENTS), MOST_CLIENTS)
+    fitted["population.num_clients"] = max(min(wished, pool), 1)
     if network.builder is None and facts.kind == "images":
         fitted |= _budgets(data, network)
     sections = {name.partition(".")[0] for name in fitted} & given

@@ -34,6 +34,7 @@ from fedfeast.own_code import remember
 from fedfeast.planning.outline import outline
 from fedfeast.planning.own_photos import PHOTO_MINUTES, is_photo_folder, recipe_for_photos
 from fedfeast.planning.plan import plan_traffic
+from fedfeast.planning.privacy_noise import measure_noise, warn_of_noise
 from fedfeast.population.natural import measure_correlation
 from fedfeast.recipes.building import build_network, build_privacy, builder_settings
 from fedfeast.recipes.recipe import Recipe, packaged_recipes, pairs_of, resolve_recipe
@@ -122,6 +123,7 @@ class Run:
                 federation = self.federation
                 ranks.from_leader(lambda: remember(self.recipe.own_code))
                 ranks.from_leader(lambda: None if self.folder.has_finished_rounds() else warn_of_misfit(federation))
+                ranks.from_leader(lambda: None if self.folder.has_finished_rounds() else self._warn_of_noise())
                 ranks.from_leader(lambda: self.folder.kept_data.keep(self.recipe.data))
                 ranks.from_leader(lambda: self.folder.write_clients(federation.client_table()))
                 work = client_source or SimulatedClients()
@@ -190,6 +192,12 @@ class Run:
         """Measure the test curve unless the summary already stands for the finished rounds."""
         if self.folder.summarised_rounds() != state.finished_rounds:
             self._summarise(observer)
+
+    def _warn_of_noise(self) -> None:
+        """Warn where private updates would drown in their noise; of a fleet nobody knows yet who will join."""
+        if self.recipe.privacy.clip_norm is not None and self.recipe.population.source != "fleet":
+            noise = measure_noise(outline(self.recipe), self.federation.partition.shards.sizes)
+            warn_of_noise(noise, build_privacy(self.recipe))
 
     def _saved_rounds(self) -> int:
         with uninterrupted():
