@@ -54,3 +54,8 @@ def test_a_cache_of_another_space_names_the_way_out(photos: dict[str, str]) -> N
         outline(load_recipe("digits", photos))
     with pytest.raises(InvalidInput, match="'searched' is for the elastic ResNet"):
         load_recipe("motion", {"variants.cache": "searched"})
+
+
+def test_a_folder_is_told_from_a_recipe(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="is a folder and no recipe: fedfeast train takes a folder of photos"):
+        load_recipe(str(tmp_path))

@@ -151,6 +151,11 @@ def load_recipe(
         text = resources.files("fedfeast.recipes").joinpath(f"{name_or_path}.toml").read_text()
     elif Path(name_or_path).is_file():
         text = Path(name_or_path).read_text(errors="replace")
+    elif Path(name_or_path).is_dir():
+        raise InvalidInput(
+            f"{name_or_path} is a folder and no recipe: fedfeast train takes a folder of photos; for other commands "
+            f"prepare it with fedfeast data prepare NAME --from {name_or_path} and set data.name=NAME in small-images."
+        )
     else:
         raise InvalidInput(
             f"unknown recipe {name_or_path!r}{_suggest(name_or_path, packaged_recipes())}: give a TOML file's path "
