@@ -5,6 +5,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from photo_set import write_photos
 
 from fedfeast.app.stopping import command_line, errors_said_once, stops_explained
 from fedfeast.engines.ranks import LostRank, Ranks
@@ -128,3 +129,35 @@ def test_what_is_wrong_is_said_once(error: Exception, code: int, capsys: pytest.
         raise error
     assert end.value.code == code
     assert capsys.readouterr().err == f"error: {error}\n"
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of made-up photos, with files among them that are none."""
+    return write_photos(tmp_path_factory.mktemp("home") / "photos", each=10, broken=3, longest=128)
+
+
+def test_a_folder_of_photos_is_trained_on_in_one_command(
+    fedfeast: Command, refused: Callable[..., None], photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDFEAST_DATA", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    done = fedfeast("train", photos, "--minutes", "0.1")
+    assert done.returncode == 0, done.stderr
+    assert (
+        "photos is prepared: 6 classes, 32 x 32 colour images, 48 train, 12 test.\n3 files were skipped:" in done.stdout
+    )
+    summary = json.loads((tmp_path / "runs" / "photos" / "summary.json").read_text())
+    assert f"0.1 minutes: {summary['finished_rounds']} rounds of about " in done.stdout
+    macs = [point["macs"] for point in summary["curve"]]
+    assert macs[0] < 1e6 < 15e6 < macs[-1]
+    assert (tmp_path / "runs" / "photos" / "inputs" / "variants.cache.csv").is_file()
+    again = fedfeast("train", photos, "--minutes", "0.1", "--json")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["curve"] == summary["curve"]
+    assert "is prepared" not in again.stderr
+    (photos / "balls" / "IMG_0000.jpg").unlink()
+    other = fedfeast("train", photos, "--minutes", "0.1")
+    assert other.returncode == 2
+    assert "holds another run (data.name is 'photos' there" in other.stderr
+    refused("runs/photos is a run's folder", "train", "runs/photos")

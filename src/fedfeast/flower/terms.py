@@ -19,7 +19,7 @@ from fedfeast.networks import ElasticResNet
 from fedfeast.networks.shipped import find_builder
 from fedfeast.recipes.building import build_parts
 from fedfeast.recipes.recipe import Recipe, parse_recipe
-from fedfeast.recipes.suitability import MEMBERS
+from fedfeast.recipes.suitability import MEMBERS, SEARCHED
 from fedfeast.variants.cache import packaged_caches, write_cache
 from fedfeast.version import VERSION
 
@@ -50,7 +50,7 @@ class Terms:
         settings = recipe.settings()
         named = {key: Path(str(settings[key])) for key in NAMED_FILES if key in settings}
         files = {key: path.read_text() for key, path in named.items() if path.is_file()}
-        if recipe.variants.cache == MEMBERS:
+        if recipe.variants.cache in (MEMBERS, SEARCHED):
             files["variants.cache"] = _chosen_members(recipe)
         builder = recipe.network.builder
         return cls(

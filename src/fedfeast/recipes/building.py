@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import lru_cache
 from math import ceil
 from pathlib import Path
 from typing import Any, cast
@@ -40,12 +41,14 @@ from fedfeast.population.authors import authors_shares
 from fedfeast.population.natural import ClientDivision, assign_budgets, natural_partition
 from fedfeast.population.partition import PerClient, are_classes
 from fedfeast.randomness import named_generator
+from fedfeast.recipes.fitting import space_of
 from fedfeast.recipes.recipe import Recipe
 from fedfeast.recipes.sections import PopulationSection
 from fedfeast.recipes.splitting import DataSplit, NaturalSplit, TrainingDivision
-from fedfeast.recipes.suitability import BRANCH_SETTINGS, MEMBERS
-from fedfeast.variants import VariantCache, read_cache
+from fedfeast.recipes.suitability import MEMBERS, SEARCHED
+from fedfeast.variants import Variant, VariantCache, read_cache
 from fedfeast.variants.members import Score, choose_members
+from fedfeast.variants.search import search_cache
 
 
 def build_method(recipe: Recipe) -> tuple[Method, Parts]:
@@ -75,12 +78,7 @@ def build_network(recipe: Recipe) -> ElasticNetwork:
                 "may ask for as classes."
             )
         return network
-    space = section.model_dump(exclude={"builder", "choices", "options", "weights", *BRANCH_SETTINGS})
-    return ElasticResNet(
-        SearchSpace(**space, image_size=facts.side, image_channels=facts.channels, classes=facts.classes),
-        section.branch,
-        section.branch_scale,
-    )
+    return ElasticResNet(space_of(recipe.data, section), section.branch, section.branch_scale)
 
 
 def builder_settings(builder: Builder) -> dict[str, Any]:
@@ -100,12 +98,32 @@ def builder_settings(builder: Builder) -> dict[str, Any]:
 
 
 def build_cache(recipe: Recipe, network: ElasticNetwork) -> VariantCache:
-    """Return the variants that are trained and served: those of a file, or members chosen from a builder's."""
+    """Return the variants that are trained and served: of a file, searched, or members chosen from a builder's."""
     section = recipe.variants
+    if section.cache == SEARCHED:
+        assert isinstance(network, ElasticResNet)
+        return _searched_cache(network.space, targets_of(recipe), recipe.seed)
     if section.cache != MEMBERS:
         return read_cache(section.cache, network, section.ties)
     assert isinstance(network, BuiltNetwork)
     return choose_members(network, section.num_targets, named_generator(recipe.seed, "members"), find_score(recipe))
+
+
+@lru_cache(maxsize=8)  # a run's parts are built several times; a search takes seconds
+def _searched_cache(space: SearchSpace, targets_macs: tuple[float, ...], seed: int) -> VariantCache:
+    """Search the fittest network within every target; several may have the same, which then counts once."""
+    network = ElasticResNet(space)
+    found = search_cache(space, targets_macs, named_generator(seed, "search"))
+    variants = {one.macs: Variant.of(network, one.architecture) for one in reversed(found)}
+    return VariantCache.of(list(variants.values()))
+
+
+def targets_of(recipe: Recipe) -> tuple[float, ...]:
+    """Return the MAC targets of a recipe's search, evenly or geometrically spaced."""
+    section = recipe.variants
+    space = np.linspace if section.spacing == "even" else np.geomspace
+    spaced = space(section.least_target_macs, section.greatest_target_macs, section.num_targets)
+    return tuple(float(target) for target in spaced)
 
 
 def find_score(recipe: Recipe) -> Score | None:

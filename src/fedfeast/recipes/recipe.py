@@ -17,6 +17,7 @@ from fedfeast.data.tasks import Metric, task_named
 from fedfeast.errors import InvalidInput
 from fedfeast.methods import find_method
 from fedfeast.own_code import require_trust, trust
+from fedfeast.recipes.fitting import FITTED_RECIPES, fit_to_data
 from fedfeast.recipes.sections import (
     AdversarySection,
     AggregationSection,
@@ -150,7 +151,13 @@ def load_recipe(
 
     Facts that an existing run kept stand for missing data; ``tell`` says what former names are called now.
     """
-    return parse_recipe(read_recipe(name_or_path), name_or_path, settings, kept_facts, tell)
+    text = read_recipe(name_or_path)
+    recipe = parse_recipe(text, name_or_path, settings, kept_facts, tell)
+    if name_or_path in FITTED_RECIPES:
+        given = dict(pairs_of(settings))
+        fitted = fit_to_data(recipe.data, recipe.network, given.keys())
+        return parse_recipe(text, name_or_path, {**fitted, **given}, kept_facts, tell=False)
+    return recipe
 
 
 def read_recipe(name_or_path: str) -> str:
@@ -159,6 +166,11 @@ def read_recipe(name_or_path: str) -> str:
         return resources.files("fedfeast.recipes").joinpath(f"{name_or_path}.toml").read_text()
     if Path(name_or_path).is_file():
         return Path(name_or_path).read_text(errors="replace")
+    if Path(name_or_path).is_dir():
+        raise InvalidInput(
+            f"{name_or_path} is a folder and no recipe: fedfeast train takes a folder of photos; for other commands "
+            f"prepare it with fedfeast data prepare NAME --from {name_or_path} and set data.name=NAME in small-images."
+        )
     raise InvalidInput(
         f"unknown recipe {name_or_path!r}{_suggest(name_or_path, packaged_recipes())}: give a TOML file's path "
         f"or one of {', '.join(packaged_recipes())}."

@@ -290,13 +290,14 @@ class ResNetSection(Section):
 
 
 class VariantsSection(Section):
-    """The cache: a packaged name, the path of a CSV file, or "members", chosen from a builder's own."""
+    """The cache: a packaged name, a CSV file's path, "searched" for the recipe's targets, or a builder's "members"."""
 
     cache: str = "cifar100-56"
     ties: Literal["refuse", "keep"] = "refuse"  # of equal MACs: an error, or all rows count, in the file's order
     score: str | None = None  # by which members are chosen, as file.py:NAME; without it by parameters for their MACs
-    # What `fedfeast search` looks for: networks at evenly spaced MACs.
+    # What a search looks for: the fittest networks within these MACs.
     num_targets: int = Field(56, ge=1)
+    spacing: Literal["even", "geometric"] = "even"  # of the targets: equal steps, or equal ratios
     least_target_macs: float = Field(25e6, gt=0)
     greatest_target_macs: float = Field(600e6, gt=0)
 

@@ -17,6 +17,7 @@ from fedfeast.recipes.sections import (
 
 BRANCH_SETTINGS = ("branch", "branch_scale")  # of the package's own residual blocks
 MEMBERS = "members"  # a cache that is chosen from a builder's own networks
+SEARCHED = "searched"  # a cache that is searched in the elastic ResNet's space when a run begins
 NO_IMAGE_AUGMENTATION = {"crop_padding": 0, "crop_fill": "black", "flip": False, "randaugment": (0, 0), "mixing": "off"}
 
 
@@ -69,6 +70,11 @@ def refuse_unsuited_network(section: DataSection, network: NetworkSection, varia
         raise InvalidInput(
             f"variants.score = {variants.score!r} chooses among a builder's members, and variants.cache = "
             f"{variants.cache!r} is a list already: leave one of them out."
+        )
+    if network.builder is not None and variants.cache == SEARCHED:
+        raise InvalidInput(
+            f"variants.cache = 'searched' is for the elastic ResNet, and network.builder = {network.builder!r}: "
+            "leave it out, and members of the builder are chosen."
         )
     if network.builder is not None:
         _refuse_branch_settings(network)

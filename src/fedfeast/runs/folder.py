@@ -23,11 +23,14 @@ from fedfeast.locks import held_alone
 from fedfeast.machine import device_name, processor_name
 from fedfeast.methods import METHODS, find_method
 from fedfeast.planning.named_files import refuse_bad_files
+from fedfeast.recipes.building import build_cache, build_network
 from fedfeast.recipes.recipe import Recipe, load_recipe, resolve_recipe
+from fedfeast.recipes.suitability import SEARCHED
 from fedfeast.runs.checkpoint import CheckpointFolder
 from fedfeast.runs.kept_builder import KeptBuilder
 from fedfeast.runs.kept_data import KeptData
 from fedfeast.runs.kept_statistics import KeptStatistics
+from fedfeast.variants import write_cache
 from fedfeast.version import VERSION
 from fedfeast.whole_files import write_bytes, write_json, write_text
 
@@ -336,6 +339,12 @@ class RunFolder:
         for named, copy in self._named_inputs(recipe):
             copy.parent.mkdir(exist_ok=True)
             write_bytes(copy, named.read_bytes())
+        if recipe.variants.cache == SEARCHED:
+            # Kept as a file, so that a later version's search cannot change what the run trains.
+            network = build_network(recipe)
+            copy = self._inputs()["variants.cache"]
+            copy.parent.mkdir(exist_ok=True)
+            write_cache(build_cache(recipe, network), network, copy)
 
     def _changed_inputs(self, recipe: Recipe) -> list[Path]:
         """Return the files that the recipe names and that are no longer what the run has copies of."""
