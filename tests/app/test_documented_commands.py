@@ -44,7 +44,7 @@ def test_each_run_that_a_page_names_was_trained_before() -> None:
     trained: set[str] = set()
     for words in documented_commands():
         if words[0] == "train":
-            trained.add(words[words.index("--out") + 1])
+            trained.add(words[words.index("--out") + 1] if "--out" in words else f"runs/{Path(words[1]).name}")
         else:
             named = {word for word in words if word.startswith("runs/")}
             assert named <= trained, words

@@ -23,7 +23,7 @@ def photos(tmp_path: Path) -> dict[str, str]:
 def test_small_images_fits_itself_to_its_data(photos: dict[str, str]) -> None:
     recipe = load_recipe("small-images", photos)
     assert (recipe.data.validation_examples, recipe.data.calibration_examples) == (24, 16)
-    assert recipe.population.num_clients == 5
+    assert (recipe.population.num_clients, recipe.training.clients_per_round) == (5, 5)
     network = build_network(recipe)
     least, greatest = network.macs(network.smallest), network.macs(network.largest)
     budgets = recipe.population
@@ -36,6 +36,7 @@ def test_what_is_given_stays(photos: dict[str, str]) -> None:
     given = {"population.num_clients": 3, "data.validation_examples": 40, "variants": {"cache": "mine.csv"}}
     recipe = load_recipe("small-images", {**photos, **given})
     assert (recipe.population.num_clients, recipe.data.validation_examples) == (3, 40)
+    assert recipe.training.clients_per_round == 3
     assert recipe.variants.least_target_macs == 25e6, "a section that is given whole"
 
 

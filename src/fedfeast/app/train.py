@@ -28,7 +28,8 @@ def train(
     recipe: Annotated[
         str,
         typer.Argument(
-            help="A shipped recipe (digits, small-images, ...), a TOML file, or a folder of photos, FOLDER/CLASS/*.jpg."
+            help="A shipped recipe, such as digits (recipes list shows them all), a TOML file's path, "
+            "or a folder of photos, FOLDER/CLASS/*.jpg."
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="The run's folder; runs/RECIPE by default.")] = None,

@@ -4,7 +4,7 @@ from collections.abc import Set
 from typing import Any
 
 from fedfeast.networks import ElasticResNet, SearchSpace
-from fedfeast.recipes.sections import DataSection, NetworkSection
+from fedfeast.recipes.sections import DataSection, NetworkSection, PopulationSection
 from fedfeast.recipes.suitability import BRANCH_SETTINGS
 
 # Packaged recipes whose fields below follow the data where nobody sets them (docs/decisions/036).
@@ -15,9 +15,12 @@ VALIDATION_SHARE, MOST_VALIDATION = 0.15, 1000
 CALIBRATION_SHARE, MOST_CALIBRATION = 0.10, 500
 EXAMPLES_A_CLIENT = 24  # on average: a batch and a half
 FEWEST_CLIENTS, MOST_CLIENTS = 4, 40
+CLIENTS_A_ROUND = 10  # where there are as many
 
 
-def fit_to_data(data: DataSection, network: NetworkSection, given: Set[str]) -> dict[str, Any]:
+def fit_to_data(
+    data: DataSection, network: NetworkSection, population: PopulationSection, given: Set[str]
+) -> dict[str, Any]:
     """Return the settings that suit the data, by dotted name, without those that are given, one by one or a section."""
     facts = data.facts
     fitted: dict[str, Any] = {
@@ -27,6 +30,9 @@ def fit_to_data(data: DataSection, network: NetworkSection, given: Set[str]) -> 
     pool = facts.train_examples - sum(fitted.values())
     wished = min(max(pool // EXAMPLES_A_CLIENT, FEWEST_CLIENTS), MOST_CLIENTS)
     fitted["population.num_clients"] = max(min(wished, pool), 1)
+    is_given = not given.isdisjoint({"population", "population.num_clients"})
+    num_clients = population.num_clients if is_given else fitted["population.num_clients"]
+    fitted["training.clients_per_round"] = min(CLIENTS_A_ROUND, num_clients)
     if network.builder is None and facts.kind == "images":
         fitted |= _budgets(data, network)
     sections = {name.partition(".")[0] for name in fitted} & given

@@ -155,7 +155,7 @@ def load_recipe(
     recipe = parse_recipe(text, name_or_path, settings, kept_facts, tell)
     if name_or_path in FITTED_RECIPES:
         given = dict(pairs_of(settings))
-        fitted = fit_to_data(recipe.data, recipe.network, given.keys())
+        fitted = fit_to_data(recipe.data, recipe.network, recipe.population, given.keys())
         return parse_recipe(text, name_or_path, {**fitted, **given}, kept_facts, tell=False)
     return recipe
 
