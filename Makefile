@@ -63,6 +63,7 @@ bench: setup ## Measure speed and memory; results belong in benchmarks/results/
 	$(BIN)/python benchmarks/scripts/fleet.py
 	$(BIN)/python benchmarks/scripts/server_load.py
 	$(BIN)/python benchmarks/scripts/natural.py
+	$(BIN)/python benchmarks/scripts/photos.py
 
 gpu-bench: setup ## Measure a round and the curves on a CUDA device; FOLDER holds the data
 	$(BIN)/python benchmarks/scripts/round_gpu.py --set data.folder=$(FOLDER)

@@ -15,6 +15,7 @@ SMALL = [
     *as_settings(TINY),
     "data.validation_examples=900",  # what is left for three clients is little
     "population.num_clients=3",
+    "training.clients_per_round=3",
     "training.rounds=2",
     "training.batch_size=64",
     "evaluation.every_rounds=2",

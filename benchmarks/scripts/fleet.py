@@ -35,7 +35,12 @@ def wait_for(path: Path, fleet: LocalFleet) -> None:
 
 def digits(folder: Path, rounds: int) -> dict[str, Any]:
     """Return seconds a round of three digits clients, simulated and over three nodes."""
-    settings = ["population.num_clients=3", f"training.rounds={rounds}", f"evaluation.every_rounds={rounds}"]
+    settings = [
+        "population.num_clients=3",
+        "training.clients_per_round=3",
+        f"training.rounds={rounds}",
+        f"evaluation.every_rounds={rounds}",
+    ]
     simulated = Run.create("digits", folder / "simulated", settings).train()
     with LocalFleet(folder / "fleet") as fleet:
         fleet.start_superlink()

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from statistics import mean
@@ -123,18 +123,17 @@ def unpack(parts: Sequence[Path], run: Path) -> str:
                 _refuse_other_draw(drawn, manifest)
             origin = None if entry.origin is None else weights.get(entry.origin, drawn)
             content, told = _unpack_file(packed, origin, entry)
-            if told is not None:
-                weights[entry.path] = told
+            weights |= {_origin_name(entry.path, vector): one for vector, one in told.items()}
             target = partial / _inner_path(entry.path)
             make_folder(target.parent, run)
             write_bytes(target, content)
     return f"unpacked round {manifest['finished_rounds']} of {manifest['recipe']} into {run}: {len(entries)} files."
 
 
-def _unpack_file(packed: bytes, origin: Vector | None, entry: Packed) -> tuple[bytes, Vector | None]:
-    """Return a file as it was, and the weights in it where it is a checkpoint."""
+def _unpack_file(packed: bytes, origin: Vector | None, entry: Packed) -> tuple[bytes, dict[str, Vector]]:
+    """Return a file as it was, and the vectors in it where it is a checkpoint."""
     try:
-        content, told = (zlib.decompress(packed), None) if origin is None else _unpack_checkpoint(packed, origin)
+        content, told = (zlib.decompress(packed), {}) if origin is None else _unpack_checkpoint(packed, origin)
     except (zlib.error, ValueError, KeyError, IndexError, TypeError) as error:
         raise InvalidInput(f"{entry.path} cannot be unpacked ({error}): pack the run again.") from error
     if hashlib.sha256(content).hexdigest() != entry.sha256:
@@ -191,17 +190,31 @@ def _pack_files(run: Path, checkpoints: Sequence[Path], drawn: Vector) -> tuple[
         parts.append(zlib.compress(content, 9))
         digest = hashlib.sha256(content).hexdigest()
         entries.append(Packed(path.relative_to(run).as_posix(), len(content), digest, len(parts[-1])))
-    origin, name = drawn, ""
+    origins = {"": drawn}
     for path in checkpoints:
-        packed, weights = _pack_checkpoint(path, origin)
+        name, origin = _nearest(path, origins)
+        packed, vectors = _pack_checkpoint(path, origin)
         content, _ = _unpack_checkpoint(packed, origin)  # while it can still be mended
         digest = sha256_of(path)
         assert hashlib.sha256(content).hexdigest() == digest
         parts.append(packed)
         relative = path.relative_to(run).as_posix()
         entries.append(Packed(relative, len(content), digest, len(packed), name))
-        origin, name = weights, relative
+        origins = {_origin_name(relative, vector): told for vector, told in vectors.items()} or origins
     return entries, b"".join(parts)
+
+
+def _nearest(path: Path, origins: Mapping[str, Vector]) -> tuple[str, Vector]:
+    """Return from what a checkpoint's weights are told: the vector that they are, else the first."""
+    _, tensors = _split_checkpoint(path.read_bytes())
+    weights = next(content for name, _, content in tensors if name == "weights")
+    same = (name for name, origin in origins.items() if origin.tobytes() == weights)
+    name = next(same, next(iter(origins)))
+    return name, origins[name]
+
+
+def _origin_name(path: str, vector: str) -> str:
+    return path if vector == "weights" else f"{path}#{vector}"
 
 
 def _small_files(run: Path, checkpoints: Sequence[Path]) -> Iterator[Path]:
@@ -225,35 +238,48 @@ def _split_checkpoint(content: bytes) -> tuple[bytes, list[tuple[str, dict[str, 
     ]
 
 
-def _pack_checkpoint(path: Path, origin: Vector) -> tuple[bytes, Vector]:
-    """Return a checkpoint as what differs from other weights, and the weights that it holds."""
+def _pack_checkpoint(path: Path, origin: Vector) -> tuple[bytes, dict[str, Vector]]:
+    """Return a checkpoint as what differs from other weights, and the vectors that it holds, the weights first."""
     header, tensors = _split_checkpoint(path.read_bytes())
-    sections, weights = [zlib.compress(header)], origin
-    for name, facts, content in tensors:
-        if _is_told(name, facts, origin):
-            weights = np.frombuffer(content, dtype=np.float32)
-            sections.append(encode(weights, origin))
+    told = [name for name, facts, _ in tensors if _is_told(name, facts, origin)]
+    contents = {name: content for name, _, content in tensors}
+    vectors = {name: np.frombuffer(contents[name], dtype=np.float32) for name in _weights_first(told)}
+    sections = [zlib.compress(header)]
+    for name, _, content in tensors:
+        if name in vectors:
+            sections.append(encode(vectors[name], _origin_within(name, vectors, origin)))
         else:
             sections.append(zlib.compress(content))
-    return join(sections), weights
+    return join(sections), vectors
 
 
-def _unpack_checkpoint(packed: bytes, origin: Vector) -> tuple[bytes, Vector]:
+def _unpack_checkpoint(packed: bytes, origin: Vector) -> tuple[bytes, dict[str, Vector]]:
     coded, *sections = part(packed)
-    header, weights = zlib.decompress(coded), origin
-    contents = []
-    for (name, facts, _), section in zip(_split_checkpoint(header)[1], sections, strict=True):
-        if _is_told(name, facts, origin):
-            weights = decode(section, origin)
-            contents.append(weights.tobytes())
-        else:
-            contents.append(zlib.decompress(section))
-    return header + b"".join(contents), weights
+    header = zlib.decompress(coded)
+    tensors = _split_checkpoint(header)[1]
+    by_name = {name: section for (name, _, _), section in zip(tensors, sections, strict=True)}
+    vectors: dict[str, Vector] = {}
+    for name in _weights_first([name for name, facts, _ in tensors if _is_told(name, facts, origin)]):
+        vectors[name] = decode(by_name[name], _origin_within(name, vectors, origin))
+    contents = [
+        vectors[name].tobytes() if name in vectors else zlib.decompress(section) for name, section in by_name.items()
+    ]
+    return header + b"".join(contents), vectors
+
+
+def _weights_first(names: Sequence[str]) -> list[str]:
+    """Return the names in the order in which vectors are told: the server's are told from the weights."""
+    return sorted(names, key=lambda name: name != "weights")
+
+
+def _origin_within(name: str, vectors: Mapping[str, Vector], origin: Vector) -> Vector:
+    return origin if name == "weights" else vectors.get("weights", origin)
 
 
 def _is_told(name: str, facts: dict[str, Any], origin: Vector) -> bool:
     """Return whether a tensor is told by its differences; a method's own state and other precisions are not."""
-    return bool(name == "weights" and facts["dtype"] == "F32" and facts["shape"] == [len(origin)])
+    is_vector = name == "weights" or name.startswith("server.")
+    return is_vector and bool(facts["dtype"] == "F32" and facts["shape"] == [len(origin)])
 
 
 def _drawn_weights(folder: RunFolder) -> Vector:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fedfeast.recipes import Recipe as Recipe
     from fedfeast.recipes import load_recipe as load_recipe
     from fedfeast.recipes.method_list import list_methods as list_methods
+    from fedfeast.recipes.recipe_list import list_recipes as list_recipes
     from fedfeast.runs import Run as Run
     from fedfeast.runs import evaluate as evaluate
     from fedfeast.runs import train as train
@@ -68,6 +69,7 @@ _PUBLIC = {
     "fetch_data": ("fedfeast.data", "fetch_data"),
     "list_data": ("fedfeast.data", "list_data"),
     "list_methods": ("fedfeast.recipes.method_list", "list_methods"),
+    "list_recipes": ("fedfeast.recipes.recipe_list", "list_recipes"),
     "load_bundle": ("fedfeast.serving.bundle", "load_bundle"),
     "load_recipe": ("fedfeast.recipes", "load_recipe"),
     "plan": ("fedfeast.planning", "plan_recipe"),

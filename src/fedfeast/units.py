@@ -15,6 +15,15 @@ def format_macs(macs: float, digits: int = 4) -> str:
     return f"{macs:.0f}"
 
 
+def format_seconds(seconds: float) -> str:
+    """Return a duration for people in the unit that suits it, e.g. 0.85 s, 12 min, 5.3 h or 3.1 days."""
+    for unit, scale, least in (("days", 86400.0, 2), ("h", 3600.0, 1), ("min", 60.0, 2)):
+        if seconds >= least * scale:
+            count = seconds / scale
+            return f"{count:,.0f} {unit}" if count >= 100 or unit == "min" else f"{count:.2g} {unit}"
+    return f"{seconds:.3g} s"
+
+
 @lru_cache(maxsize=64)  # a plan asks again for every client
 def name_by_macs(macs: tuple[int, ...]) -> tuple[str, ...]:
     """Return a name for each of some costs: as people write them, with more digits where two look alike."""

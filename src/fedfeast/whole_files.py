@@ -4,8 +4,9 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -66,27 +67,36 @@ def sha256_of(path: Path) -> str:
 
 
 @contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
-    """Give a hidden folder beside the path to fill, and put it in place in one step when all went well."""
-    _refuse_existing(path)
+def whole_folder(path: Path, gives_way: Callable[[Path], bool] | None = None) -> Iterator[Path]:
+    """Give a hidden folder beside the path to fill, and put it in place in one step when all went well.
+
+    A folder that is there and not empty must be one that gives way to the new one.
+    """
+    _refuse_existing(path, gives_way)
     path = path.resolve()
-    with full_disk_is_said(path.parent, "try again; nothing was written"), _filled_folder(path) as partial:
+    with full_disk_is_said(path.parent, "try again; nothing was written"), _filled_folder(path, gives_way) as partial:
         yield partial
 
 
 @contextmanager
-def _filled_folder(path: Path) -> Iterator[Path]:
-    partial, lock = (path.with_name(f".{path.name}.{ending}") for ending in ("partial", "lock"))
+def _filled_folder(path: Path, gives_way: Callable[[Path], bool] | None) -> Iterator[Path]:
+    partial, lock, former = (path.with_name(f".{path.name}.{ending}") for ending in ("partial", "lock", "former"))
     make_folder(path.parent, path)
     with held_alone(lock, f"another process is writing {path}: wait for it, or give another --out folder."):
         try:
             shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+            if former.exists() and not path.exists():
+                former.replace(path)  # likewise
             make_folder(partial, path)
             yield partial
             _sync(partial)
-            _refuse_existing(path)
+            _refuse_existing(path, gives_way)
+            if path.exists() and any(path.iterdir()):
+                shutil.rmtree(former, ignore_errors=True)
+                path.replace(former)  # a folder that is not empty cannot be replaced in one step
             partial.replace(path)
             _sync_names(path.parent)
+            shutil.rmtree(former, ignore_errors=True)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
@@ -101,9 +111,24 @@ def make_folder(folder: Path, out: Path) -> None:
         raise InvalidInput(f"--out {out} cannot be written ({error.strerror}): give another place.") from error
 
 
-def _refuse_existing(path: Path) -> None:
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise InvalidInput(f"--out {path} exists and is not an empty folder: give a new one.")
+def refuse_unknown_ending(out: Path, endings: Sequence[str] = ()) -> None:
+    """Refuse a folder's name that ends as files of another kind do, such as .tflite; version numbers may end it."""
+    if re.fullmatch(r"\.(?!v?\d)\w+", out.suffix) is None or out.suffix in endings:
+        return
+    files = f"end a file in {' or '.join(endings)}, or " if endings else ""
+    raise InvalidInput(f"--out {out} ends in {out.suffix}, which is not written: {files}give a folder without it.")
+
+
+def _refuse_existing(path: Path, gives_way: Callable[[Path], bool] | None) -> None:
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return
+    if gives_way is None:
+        raise InvalidInput(
+            f"--out {path} exists and is not an empty folder: give a new one, or add --force to replace what was "
+            "written there."
+        )
+    if not gives_way(path):
+        raise InvalidInput(f"--out {path} holds something else than --force may replace: give a new folder.")
 
 
 def _fill(path: Path, content: bytes) -> None:

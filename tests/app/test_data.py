@@ -1,6 +1,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copytree
 from subprocess import CompletedProcess
 
 import numpy as np
@@ -63,6 +64,26 @@ def test_prepare_in_json_with_a_size(fedfeast: Command, photos: Path, tmp_path: 
     assert (content["side"], content["examples"]) == (12, {"train": 150, "test": 150})
     again = fedfeast(*words, "--replace", "--json")
     assert json.loads(again.stdout)["arrays"] == content["arrays"]
+
+
+def test_files_that_are_no_images_are_skipped_named_and_counted(
+    fedfeast: Command, photos: Path, tmp_path: Path
+) -> None:
+    mixed = Path(copytree(photos, tmp_path / "mixed"))
+    image = (mixed / "class-0" / "0.png").read_bytes()
+    for number in range(22):
+        (mixed / "class-1" / f"note-{number:02}.txt").write_text("no image")
+    (mixed / "class-2" / "cut.png").write_bytes(image[:-25])  # only decoding shows it
+    words = ("data", "prepare", "mixed", "--from", mixed, "--folder", tmp_path / "data")
+    done = fedfeast(*words)
+    assert done.returncode == 0, done.stderr
+    assert "mixed is prepared: 10 classes, 8 x 8 grey images, 240 train, 60 test." in done.stdout
+    assert "23 files were skipped:\n  class-1/note-00.txt: its format is unknown\n" in done.stdout
+    assert done.stdout.endswith("  class-1/note-19.txt: its format is unknown\n  and 3 more\n")
+    content = json.loads(fedfeast(*words, "--replace", "--json").stdout)
+    assert (content["skipped"]["count"], len(content["skipped"]["files"])) == (23, 20)
+    whole = json.loads((tmp_path / "data" / "mixed" / "dataset.json").read_text())
+    assert whole["skipped"] == content["skipped"]
 
 
 def test_prepare_a_table_with_clients(fedfeast: Command, tmp_path: Path) -> None:

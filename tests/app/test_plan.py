@@ -3,7 +3,9 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
+import onnxruntime
 import pytest
 
 Command = Callable[..., CompletedProcess[str]]
@@ -23,6 +25,14 @@ def test_plan_in_json_and_side_by_side(fedfeast: Command) -> None:
     assert "who is sent what" in shown
 
 
+@pytest.mark.usefixtures("hurried")
+def test_plan_shows_that_it_is_measuring(fedfeast: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedfeast.app.progress.PLAIN_EVERY_SECONDS", 0.0)
+    shown = fedfeast("plan", "digits").stdout
+    assert "timing passes 1/3  128k MACs" in shown
+    assert "predicted time here, eager engine, 1 thread" in shown
+
+
 def test_measure_for_people_and_programs(fedfeast: Command) -> None:
     shown = fedfeast("measure", "--variants", "2", "--threads", "1")
     assert shown.returncode == 0, shown.stderr
@@ -32,6 +42,41 @@ def test_measure_for_people_and_programs(fedfeast: Command) -> None:
         fedfeast("measure", "--variants", "2", "--target-ms", "1e4", "--threads", "1", "--json").stdout
     )
     assert content["suggestion"]["target_milliseconds"] == 1e4
+
+
+def test_measure_prints_what_it_measured_before_a_step_fails(
+    fedfeast: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedfeast.app.progress.PLAIN_EVERY_SECONDS", 0.0)
+    words = ("measure", "--variants", "2", "--threads", "1", "--target-ms", "1e-9")
+    done = fedfeast(*words)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: --target-ms 1e-09: the smallest network takes ")
+    for part in ("measuring 1/6  128.3k MACs in ", "ms an image", "4.975M", "peak memory"):
+        assert part in done.stdout
+    as_json = fedfeast(*words, "--json")
+    assert len(json.loads(as_json.stdout)["variants"]) == 2
+    assert as_json.returncode == 2
+
+
+def test_measure_stopped_halfway_prints_what_it_has(fedfeast: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(onnxruntime.InferenceSession):  # type: ignore[misc] # the package has no types
+        """A session that the second network cannot have."""
+
+        made = 0
+
+        def __init__(self, *given: Any, **more: Any) -> None:
+            Broken.made += 1
+            if Broken.made > 1:
+                raise OSError("no memory is left")
+            super().__init__(*given, **more)
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Broken)
+    done = fedfeast("measure", "--variants", "2", "--threads", "1")
+    assert done.returncode == 2
+    assert "no memory is left" in done.stderr
+    assert "measured before it stopped" in done.stdout
+    assert "128.3k" in done.stdout
 
 
 def test_methods_for_people_and_programs(fedfeast: Command) -> None:
@@ -66,6 +111,7 @@ def test_search_of_a_builder_takes_its_own_sizes(fedfeast: Command, tmp_path: Pa
     [
         (["plan", "digits", "--gamma", "1,many"], "population.gamma = 'many'"),
         (["plan", "digits", "--set", "variants.cache=cifar100-56"], "not in the network's space"),
+        (["plan", "digits", "--set", "training.clients_per_round=41"], "is more than the 40 clients of the population"),
         (["measure", "--variants", "0"], "--variants 0"),
         (["methods", "--recipe", "digit"], "unknown recipe 'digit'"),
         (["search", "digits", "--targets", "1e6,much", "--out", "/nowhere/x.csv"], "'1e6,much' is no list of numbers"),

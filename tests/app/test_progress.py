@@ -1,7 +1,10 @@
 import io
+import re
+import time
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from fedfeast.app.progress import CountedProgress, LiveProgress, ShareProgress, SideBySideProgress, StudyProgress
 from fedfeast.data.tasks import task_named
@@ -25,6 +28,38 @@ def test_a_terminal_sees_bars() -> None:
     assert "training" in text
     assert "test curve" in text
     assert "3/3" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_bar_counter_and_remaining_time_stay_beside_losses_and_validation(width: int) -> None:
+    stream = io.StringIO()
+    losses = {"student": 1.234, "supervised": 2.345, "teacher": 0.456}
+    with LiveProgress(Console(file=stream, force_terminal=True, width=width)) as progress:
+        progress.on_start(0, 4000, [])
+        for number in range(1, 4):
+            time.sleep(0.02)  # as a round takes
+            progress.on_round({"round": number, "losses": losses, "validation_score": 0.987})
+    *_, last = Text.from_ansi(stream.getvalue()).plain.rpartition("training")  # what it was drawn over with at last
+    bar, *below = last.splitlines()
+    assert re.search(r"━{5,} +3/4000 \d+:\d\d:\d\d", bar), bar
+    assert len(f"training{bar}") <= width
+    told = " ".join(" ".join(below).split())
+    assert "loss student 1.234 supervised 2.345 teacher 0.456 validation 98.7 %" in told
+    assert "…" not in told
+
+
+def test_runs_side_by_side_fit_a_narrow_terminal() -> None:
+    stream = io.StringIO()
+    progress = SideBySideProgress(Console(file=stream, force_terminal=True, width=60))
+    progress.judge_by(task_named("classification").metric)
+    name = "FEAST without its lookahead, seed 0"
+    with progress:
+        for done in (1, 2):
+            both = [RunProgress(name, "training", done, 4000, 0.25, 0.5), RunProgress("FjORD", "training", 1, 4000)]
+            progress.on_progress(both)
+    text = Text.from_ansi(stream.getvalue()).plain
+    assert re.search(r"FEAST without its looka… ━{5,} +2/4000 ", text), text
+    assert f"{name}: 0.25 s a round validation 50.0 %" in " ".join(text.split())
 
 
 def test_elsewhere_there_are_lines() -> None:

@@ -1,9 +1,11 @@
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from photo_set import write_photos
 
 from fedfeast.app.stopping import command_line, errors_said_once, stops_explained
 from fedfeast.engines.ranks import LostRank, Ranks
@@ -19,6 +21,16 @@ def test_training_shows_a_table_and_draws_a_picture(training: CompletedProcess[s
         assert part in training.stdout
     assert (trained / "curve.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in (trained / "curve.svg").read_text()
+
+
+def test_training_says_first_what_it_will_cost(training: CompletedProcess[str]) -> None:
+    first = training.stdout.partition("\n")[0]
+    said = r"2 rounds will take about [\d.]+ s here \([\d.]+ s a round, 1 thread\) and 0\.\d+ GiB of memory"
+    assert re.fullmatch(said, first), first
+
+
+def test_a_finished_run_costs_nothing_more(fedfeast: Command, copied: Path, short: list[str]) -> None:
+    assert "will take" not in fedfeast("train", "digits", "--out", copied, *short).stdout
 
 
 def test_train_again_in_json_reports_the_finished_run(fedfeast: Command, copied: Path, short: list[str]) -> None:
@@ -54,6 +66,10 @@ def test_report(fedfeast: Command, trained: Path, tmp_path: Path) -> None:
         (["train", "digits", "--set", "population.gamma=-1"], "population.gamma = -1"),
         (["train", "digits", "--set", "population.num_clients=5000"], "5000 clients"),
         (["train", "digits", "--set", "population.least_macs=1000"], "below the smallest network"),
+        (
+            ["train", "digits", "--set", "training.clients_per_round=41"],
+            "is more than the 40 clients",
+        ),
         (["train", "digits", "--engine", "graph"], "engine.name = 'graph'"),
         (
             ["train", "cifar100-paper", "--set", "data.folder=/nowhere"],
@@ -81,7 +97,9 @@ def test_a_stop_says_where_and_how_to_go_on(
 
     monkeypatch.setattr("fedfeast.app.progress.LiveProgress.on_round", stop)
     done = fedfeast("train", "digits", "--out", tmp_path / "run", *short)
-    assert (done.returncode, done.stdout) == (130, "")
+    assert done.returncode == 130
+    assert done.stdout.startswith("2 rounds will take about ")
+    assert done.stdout.count("\n") == 1
     words = f"train digits --out {tmp_path / 'run'} {' '.join(short)}"
     assert done.stderr == f"Stopped after round 1 of 2; all of it is saved. Go on with:\n  fedfeast {words}\n"
 
@@ -111,3 +129,35 @@ def test_what_is_wrong_is_said_once(error: Exception, code: int, capsys: pytest.
         raise error
     assert end.value.code == code
     assert capsys.readouterr().err == f"error: {error}\n"
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of made-up photos, with files among them that are none."""
+    return write_photos(tmp_path_factory.mktemp("home") / "photos", each=10, broken=3, longest=128)
+
+
+def test_a_folder_of_photos_is_trained_on_in_one_command(
+    fedfeast: Command, refused: Callable[..., None], photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDFEAST_DATA", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    done = fedfeast("train", photos, "--minutes", "0.1")
+    assert done.returncode == 0, done.stderr
+    assert (
+        "photos is prepared: 6 classes, 32 x 32 colour images, 48 train, 12 test.\n3 files were skipped:" in done.stdout
+    )
+    summary = json.loads((tmp_path / "runs" / "photos" / "summary.json").read_text())
+    assert f"0.1 minutes: {summary['finished_rounds']} rounds of about " in done.stdout
+    macs = [point["macs"] for point in summary["curve"]]
+    assert macs[0] < 1e6 < 15e6 < macs[-1]
+    assert (tmp_path / "runs" / "photos" / "inputs" / "variants.cache.csv").is_file()
+    again = fedfeast("train", photos, "--minutes", "0.1", "--json")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["curve"] == summary["curve"]
+    assert "is prepared" not in again.stderr
+    (photos / "balls" / "IMG_0000.jpg").unlink()
+    other = fedfeast("train", photos, "--minutes", "0.1")
+    assert other.returncode == 2
+    assert "holds another run (data.name is 'photos' there" in other.stderr
+    refused("runs/photos is a run's folder", "train", "runs/photos")

@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from fedfeast.data import draw_local_plan, make_batches
 from fedfeast.engines import EagerEngine, GraphEngine, Precision
 from fedfeast.engines.eager import ClientSlot, train_client
-from fedfeast.federation import Assignment, LocalSgd, RoundOrder
+from fedfeast.federation import Assignment, LocalSgd, Merged, RoundOrder, ServerOptimiser
 from fedfeast.methods import METHODS
 from fedfeast.networks.normalisation import by_batch
 from fedfeast.randomness import named_generator
@@ -29,6 +29,10 @@ CASES: dict[str, Mapping[str, Any]] = {
     "feast, local max": {"method.name": "feast", "method.rule": "local-max"},
     "feast, min and max": {"method.name": "feast", "method.rule": "min-max"},
     "feast, min and max, distilled": {"method.name": "feast", "method.rule": "min-max-distilled"},
+    "feast, cheap ones drawn": {"method.name": "feast", "method.sampling": "inverse-macs"},
+    "feast, the smallest now and then": {"method.name": "feast", "method.smallest_share": 0.4},
+    "feast, students on a part": {"method.name": "feast", "method.student_batch": 0.3},
+    "feast, a progressive start": {"method.name": "feast", "method.progressive": 0.5},
     "feast, on the ResNet": {"method.name": "feast", "method.backbone": "resnet"},
     "heterofl": {"method.name": "heterofl"},
     "heterofl, by count": {"method.name": "heterofl", "method.weighting": "count"},
@@ -169,7 +173,8 @@ def test_expected_passes_are_the_mean_of_the_passes(case: str) -> None:
         generator = named_generator(0, "passes", assignment.client.index)
         drawn: Counter[Hashable] = Counter()
         for step in range(600):
-            drawn.update(one_pass.architecture for one_pass in built.method.passes(assignment, step, generator))
+            for one_pass in built.method.passes(assignment, step, generator):
+                drawn[one_pass.architecture] += one_pass.part  # type: ignore[assignment]
         expected = built.method.expected_passes(assignment)
         assert drawn.keys() == expected.keys()
         assert all(abs(drawn[one] / 600 - expected[one]) < 0.1 for one in expected)
@@ -206,6 +211,28 @@ def test_positions_not_sent_stay_bit_identical(case: str) -> None:
     sent[planned[0].slice_map.index().long()] = True
     assert torch.equal(after[~sent], before[~sent])
     assert not torch.equal(after[sent], before[sent])
+
+
+@every_method
+def test_servers_that_step_or_look_ahead_move_only_what_was_answered(case: str) -> None:
+    built = federation(case)
+    small = min(built.participants, key=lambda index: built.clients[index].budget_macs)
+    cohorts = (built.participants[-1:], (small,), (small,))
+    for common in (ServerOptimiser(lookahead=0.8), ServerOptimiser("adam")):
+        server, flat = built.method.server_optimiser(common), built.initial_weights()
+        state, engine = server.initial_state(flat), built.engine()
+        for round_index, cohort in enumerate(cohorts):
+            sent = server.sent(state, flat)
+            planned = assignments(built, cohort, round_index, sent)
+            result = engine.run_round(RoundOrder(sent, planned, round_index, RATE))
+            before, (flat, state) = flat, server.server_step(state, flat, Merged(sent, result.flat, result.answered))
+            routed = torch.zeros(flat.numel(), dtype=torch.bool)
+            for assignment in planned:
+                routed[assignment.slice_map.index().long()] = True
+            assert not bool((result.answered & ~routed).any())
+            assert torch.equal(flat[~result.answered], before[~result.answered])
+            assert not torch.equal(flat[result.answered], before[result.answered])
+            assert bool(torch.isfinite(flat).all())
 
 
 @every_method

@@ -130,6 +130,14 @@ def test_turns_of_mixing_go_on_over_rounds() -> None:
     assert not np.array_equal(kinds[0].is_cutmix, kinds[1].is_cutmix)
 
 
+def test_images_are_mixed_in_the_first_rounds_alone() -> None:
+    early = replace(RICH, mixing=Mixing(num_rounds=3))
+    plans = [draw_local_plan(20, (8, 8), early, index, named_generator(0)) for index in (2, 3)]
+    assert [plan.mixing.is_none for plan in plans] == [False, True]
+    always = draw_local_plan(20, (8, 8), RICH, 2, named_generator(0))
+    np.testing.assert_array_equal(plans[0].mixing.lambdas, always.mixing.lambdas)
+
+
 @pytest.mark.parametrize(("num_examples", "steps"), [(1, 1), (8, 1), (17, 2), (1000, 10)])
 def test_blocks_cover_every_step_once(num_examples: int, steps: int) -> None:
     plan = draw_local_plan(40, (8, 8), RICH, 0, named_generator(0))

@@ -33,6 +33,8 @@ SETTINGS = {
     "evaluation.every_rounds": 16,
     "checkpoint.every_rounds": 2,
     "engine.precision": "float64",
+    "server.lookahead": 0.5,
+    "server.average": 0.8,
 }
 TOLERANCE = 1e-6
 LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -189,7 +191,9 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def assert_same_run(out: Path, alone: Run) -> None:
     ours, theirs = (load_file(path / "checkpoints" / "round-000016.safetensors") for path in (out, alone.folder.path))
-    assert (ours["weights"] - theirs["weights"]).abs().max() < TOLERANCE
+    assert {"weights", "server.before", "server.average"} < ours.keys() == theirs.keys()
+    for name, vector in ours.items():
+        assert (vector - theirs[name]).abs().max() < TOLERANCE, name
     rows, expected = Run.open(out).folder.metrics(), alone.folder.metrics()
     assert [row["clients"] for row in rows] == [row["clients"] for row in expected]
     assert [row["steps"] for row in rows] == [row["steps"] for row in expected]

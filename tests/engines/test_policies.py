@@ -36,9 +36,15 @@ POLICIES = {
         Aggregation(refuse_multiple=3.0), adversary=Adversary(frozenset({1}), 1e4), history=NormHistory((1.0,))
     ),
     "privacy": UpdatePolicy(privacy=Privacy(0.1, 0.01)),
+    "activated": UpdatePolicy(Aggregation(activated_share=True)),
+    "activated, looked at": UpdatePolicy(
+        Aggregation(refuse_multiple=1e3, activated_share=True), history=NormHistory((1.0,))
+    ),
+    "activated, with noise": UpdatePolicy(Aggregation(activated_share=True), Privacy(0.1, 0.01)),
 }
 METHODS: dict[str, dict[str, Any]] = {
     "feast": {},
+    "feast, smallest alone": {"method.rule": "global-min"},
     "heterofl": {"method.name": "heterofl", "method.label_row_merging": True},
     "fedrolex": {"method.name": "fedrolex"},
     "fiarse": {"method.name": "fiarse"},
@@ -46,6 +52,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 CASES = [("feast", policy) for policy in POLICIES]
 CASES += [("heterofl", "trimmed mean"), ("fedrolex", "median"), ("fiarse", "trimmed mean"), ("fiarse", "privacy")]
+CASES += [(method, "activated") for method in METHODS if method != "feast"]
 
 
 @cache
@@ -95,6 +102,23 @@ def test_everything_off_is_the_accumulators_mean_bit_for_bit(engine: str) -> Non
         assert torch.equal(checked.flat, treated.flat)  # checks look, and change nothing
     assert not torch.equal(treated.flat, flat)
     assert built.update_policy().is_plain
+
+
+@pytest.mark.parametrize("engine", ["eager", "graphs"])
+def test_what_no_client_activated_keeps_its_bits(engine: str) -> None:
+    case = "feast, smallest alone"
+    built, (by_share, flat) = federation(case), run(engine, case, POLICIES["activated"])
+    fully, _ = run(engine, case, UpdatePolicy())
+    cohort = [built.clients[index] for index in built.participants[:COHORT]]
+    routed = torch.zeros(flat.numel(), dtype=torch.bool)
+    for assignment in built.method.plan_round({}, flat, cohort, 0, named_generator(0))[0]:
+        routed[assignment.slice_map.index().long()] = True
+    kept = (by_share.flat == flat) & routed
+    assert kept.any()
+    decayed = kept & (flat != 0)
+    assert decayed.any()
+    assert (fully.flat != flat)[decayed].all()
+    assert not torch.equal(by_share.flat, fully.flat)
 
 
 def test_one_liar_cannot_steer_a_median_as_it_steers_the_mean() -> None:

@@ -13,8 +13,9 @@ from fedfeast.runs.assembly import Federation, assemble
 pytestmark = pytest.mark.gpu
 
 
-def federation_on(device: str, precision: str = "auto") -> Federation:
-    return assemble(load_recipe("digits", {"engine.device": device, "engine.precision": precision}))
+def federation_on(device: str, precision: str = "auto", branch: str = "rectified") -> Federation:
+    settings = {"engine.device": device, "engine.precision": precision, "network.branch": branch}
+    return assemble(load_recipe("digits", settings))
 
 
 def sets_of(federation: Federation) -> dict[str, Evaluator]:
@@ -43,8 +44,9 @@ def test_double_precision_is_exact() -> None:
     assert curves[0] == curves[1]
 
 
-def test_half_precision_gives_nearly_the_outputs_of_the_statistics() -> None:
-    federation = federation_on("cuda")
+@pytest.mark.parametrize("branch", ["rectified", "signed"])
+def test_half_precision_gives_nearly_the_outputs_of_the_statistics(branch: str) -> None:
+    federation = federation_on("cuda", branch=branch)
     deployed = federation.method.deploy(federation.initial_weights(), federation.method.operating_points()[-1])
     statistics = federation.test.recalibrate(deployed)
     layers = layers_by(deployed, statistics)

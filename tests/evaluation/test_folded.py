@@ -10,7 +10,7 @@ from fedfeast.evaluation import recalibrate
 from fedfeast.evaluation.folded import FoldedLayers, Rectify, fold, is_exact, layers_by, rectify_
 from fedfeast.evaluation.rectifying import ELEMENTS, rectify_in_one_pass_
 from fedfeast.federation import Deployed
-from fedfeast.networks import ElasticResNet, Layout, SearchSpace
+from fedfeast.networks import Branch, ElasticResNet, Layout, SearchSpace
 from fedfeast.networks.normalisation import ByStatistics, Statistics
 from fedfeast.randomness import named_generator
 
@@ -18,9 +18,9 @@ NORMALISATION = Normalisation((0.4,), (0.3,))
 IMAGES = normalise(examples(12).inputs, NORMALISATION)
 
 
-def lively(space: SearchSpace = TORN_SPACE) -> Deployed:
+def lively(space: SearchSpace = TORN_SPACE, branch: Branch = "rectified") -> Deployed:
     """Return a network with norms that do something; the channels of the torn one come in no fours and eights."""
-    network = ElasticResNet(space)
+    network = ElasticResNet(space, branch)
     layout = Layout.of(network.shapes(space.largest))
     flat = torch.empty(layout.size)
     drawn, generator = network.layout.views(network.initial_weights(named_generator(0))), named_generator(0, "norms")
@@ -36,9 +36,9 @@ def statistics_of(network: Deployed) -> Statistics:
 
 
 @pytest.mark.parametrize("rectify", [rectify_, rectify_in_one_pass_])
-@pytest.mark.parametrize("space", [SPACE, TORN_SPACE])
-def test_folded_layers_give_what_the_statistics_give(space: SearchSpace, rectify: Rectify) -> None:
-    network = lively(space)
+@pytest.mark.parametrize(("space", "branch"), [(SPACE, "rectified"), (TORN_SPACE, "rectified"), (TORN_SPACE, "signed")])
+def test_folded_layers_give_what_the_statistics_give(space: SearchSpace, branch: Branch, rectify: Rectify) -> None:
+    network = lively(space, branch)
     statistics = statistics_of(network)
     wanted = network(IMAGES, ByStatistics(statistics))
     given = network(IMAGES, FoldedLayers(statistics, torch.float32, rectify))
@@ -100,6 +100,10 @@ def test_one_pass_rectifies_shifts_and_adds(channels: int, dtype: torch.dtype) -
             assert given.data_ptr() == changed.data_ptr(), "in place"
             assert given.dtype == dtype
             torch.testing.assert_close(given.float(), wanted, rtol=tolerance, atol=tolerance)
+            if added is not None:
+                given = rectify(one.clone(), shift, added, added_shift, signed=True)
+                summed = (one.float() + shift[:, None, None] + added.float() + extra).relu()
+                torch.testing.assert_close(given.float(), summed, rtol=tolerance, atol=tolerance)
     assert torch.equal(two, features(channels, dtype, "two")), "what is added stays"
 
 

@@ -75,3 +75,18 @@ def test_what_cannot_be_renewed_is_said(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"ca.key is missing, and earlier versions did not keep it"):
         renew_server_certificate(tmp_path / "one")
     assert one.certificate.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["not a host", "", "256.1.1.1", "-a.org", "a-.org", "a..org", "https://a.org", "a.org:8443", "ä.org", "a" * 64],
+)
+def test_impossible_hosts_are_refused_before_anything_is_written(host: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="is no host name or address: give one without scheme and port"):
+        make_server_credentials(tmp_path / "out", ["fleet.example.org", host])
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("host", ["localhost", "my_server-2", "*.example.org", "::1", "10.0.0.7", f"{'a' * 63}.b.org"])
+def test_possible_hosts_have_a_certificate(host: str, tmp_path: Path) -> None:
+    assert make_server_credentials(tmp_path / "out", [host]).certificate.is_file()

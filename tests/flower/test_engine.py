@@ -50,6 +50,11 @@ LABELS = ["method.label_masked_loss=true", "method.label_row_merging=true"]
 CASES["feast with momentum"] = [
     *("training.momentum=0.9", "training.last_batch=short", "training.unreached=keep", "training.least_distinct=2"),
 ]
+CASES["feast by what is activated"] = ["aggregation.activated_share=true", "augmentation.mixing=alternate"]
+CASES["feast, cheaper"] = [
+    *("method.sampling=inverse-macs", "method.smallest_share=0.5", "method.student_batch=0.5"),
+    *("method.progressive=1.0", "training.class_prior=1.0", "training.rounds=4"),
+]
 CASES["heterofl with labels"] = ["method.name=heterofl", *LABELS]
 
 
@@ -281,7 +286,37 @@ def test_too_few_answers_and_the_round_is_tried_again(
         return error_reply(message) if len(trained) <= 2 else reply
 
     grid.meddle = fail_once
-    run = train(make_fleet(grid, "fleet.least_answers=2"))
+    run = train(make_fleet(grid, "fleet.least_answers=2", "server.lookahead=0.8", "server.average=0.5"))
     assert run.folder.metrics()[0]["attempts"] == 2
     assert run.folder.metrics()[0]["answered"] == [0, 1, 2]
     assert "round 1 has 1 of the 2 answers it needs and is tried again" in caplog.text
+
+
+def test_a_fleets_server_looks_ahead_and_a_retry_sends_the_same(
+    tmp_path: Path, grid: LocalGrid, make_fleet: MakeFleet
+) -> None:
+    settings = ["server.lookahead=0.8", "server.average=0.5", "training.rounds=3"]
+    sent: dict[int, dict[int, list[bytes]]] = {}
+
+    def fail_every_second(message: Message, reply: Message) -> Message:
+        if message.metadata.message_type != "train":
+            return reply
+        number = from_json(message.content, "order")["round_index"]
+        weights = b"".join(array.data for array in message.content.array_records["weights"].values())
+        tries = sent.setdefault(number, {}).setdefault(message.metadata.dst_node_id, [])
+        tries.append(weights)
+        return error_reply(message) if number == 2 and len(tries) == 1 else reply
+
+    grid.meddle = fail_every_second
+    run = train(make_fleet(grid, "fleet.least_answers=2", *settings))
+    assert run.folder.metrics()[-1]["attempts"] == 2
+    assert all(len(tries) == 2 and tries[0] == tries[1] for tries in sent[2].values())
+    assert sent[1] != sent[2]
+    simulated = Run.create(load_recipe("digits", [*SMALL, *settings]), tmp_path / "simulated").train()
+    torch.testing.assert_close(weights(run), weights(simulated), rtol=0, atol=1e-9)
+    states = [one.folder.checkpoints.load_latest()[0] for one in (run, simulated)]
+    assert states[0] is not None
+    assert states[1] is not None
+    for name in ("before", "average"):
+        ours, theirs = (state.server_state[name] for state in states if state is not None)
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9)

@@ -45,6 +45,20 @@ def test_another_space_has_another_hash() -> None:
     assert ours != theirs
 
 
+def test_branches_of_either_sign_are_two_networks_and_their_first_scale_is_the_servers_alone() -> None:
+    signed, scaled, plain = (
+        space_of(build_method(load_recipe("digits", settings))[0])
+        for settings in ({"network.branch": "signed"}, {"network.branch_scale": 0.2}, {})
+    )
+    assert signed != plain == scaled
+    recipe = load_recipe("digits", {"network.branch": "signed", "network.branch_scale": 0.2})
+    method, _ = build_method(recipe)
+    terms = Terms.of(recipe, method, NORMALISATION, ())
+    assert terms.space == signed
+    with terms.opened() as theirs:
+        assert build_method(theirs)[0].network == method.network
+
+
 def test_where_the_data_lie_is_not_told(tmp_path: Path) -> None:
     recipe = load_recipe("digits", {"data.folder": str(tmp_path)})
     terms = Terms.of(recipe, build_method(recipe)[0], NORMALISATION, ())

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from fedfeast.machine import device_name, processor_and_cores, processor_name, usable_cores
-from fedfeast.units import format_macs, name_by_macs, number_repeated
+from fedfeast.units import format_macs, format_seconds, name_by_macs, number_repeated
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,20 @@ def test_a_system_without_a_list_of_processors_still_has_a_name(monkeypatch: pyt
 
     monkeypatch.setattr("pathlib.Path.read_text", missing)
     assert processor_name()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written"),
+    [
+        (0.0123, "0.0123 s"),
+        (1.859, "1.86 s"),
+        (119.0, "119 s"),
+        (722.0, "12 min"),
+        (5.3 * 3600, "5.3 h"),
+        (47 * 3600, "47 h"),
+        (3.14 * 86400, "3.1 days"),
+        (1234.4 * 86400, "1,234 days"),
+    ],
+)
+def test_durations_for_people(seconds: float, written: str) -> None:
+    assert format_seconds(seconds) == written

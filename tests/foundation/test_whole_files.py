@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedfeast.errors import InvalidInput
-from fedfeast.whole_files import sha256_of, whole_folder, write_json, write_text, write_whole
+from fedfeast.whole_files import refuse_unknown_ending, sha256_of, whole_folder, write_json, write_text, write_whole
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
@@ -65,6 +65,31 @@ def test_an_empty_folder_is_filled_and_any_other_place_refused(tmp_path: Path, m
     for taken in (tmp_path / "out", tmp_path / "out" / "file"):
         with pytest.raises(InvalidInput, match="exists and is not an empty folder"), whole_folder(taken):
             pytest.fail("must not begin")
+
+
+def test_a_folder_that_gives_way_is_replaced_and_kept_where_filling_fails(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with whole_folder(out) as folder:
+        (folder / "first").touch()
+    with pytest.raises(RuntimeError), whole_folder(out, lambda path: (path / "first").exists()):
+        raise RuntimeError
+    assert [file.name for file in out.iterdir()] == ["first"]
+    with whole_folder(out, lambda path: (path / "first").exists()) as folder:
+        (folder / "second").touch()
+    assert [file.name for file in out.iterdir()] == ["second"]
+    with pytest.raises(InvalidInput, match="something else than --force may"), whole_folder(out, lambda path: False):
+        pytest.fail("must not begin")
+    out.rename(tmp_path / ".out.former")  # a process was killed between its two steps
+    with pytest.raises(InvalidInput, match="exists and is not an empty folder"), whole_folder(out):
+        pass
+    assert [file.name for file in out.iterdir()] == ["second"]
+
+
+@pytest.mark.parametrize("name", ["models", "models-0.5", "models.v2", "models.2026", ".hidden", "here/.."])
+def test_names_of_folders(name: str) -> None:
+    refuse_unknown_ending(Path(name))
+    with pytest.raises(InvalidInput, match=r"model.tflite ends in .tflite, which is not written: give a folder"):
+        refuse_unknown_ending(Path("model.tflite"))
 
 
 def test_a_killed_process_leaves_nothing_in_place_and_the_next_one_cleans_up(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from .conftest import APP, wait_for
 SETTINGS = [
     *as_settings(TINY),
     "population.num_clients=3",
+    "training.clients_per_round=3",
     "training.rounds=2",
     "evaluation.every_rounds=2",
     "engine.precision=float64",

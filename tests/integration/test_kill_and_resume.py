@@ -19,6 +19,8 @@ SETTINGS = {
     "training.clients_per_round": 4,
     "evaluation.every_rounds": 4,
     "checkpoint.every_rounds": 2,
+    "server.lookahead": 0.5,
+    "server.average": 0.8,
 }
 KILLS = 3
 
@@ -92,6 +94,8 @@ def test_kill_9_at_random_moments(unbroken: Path, tmp_path: Path) -> None:
     assert 0 < resumed_from[-1] < SETTINGS["training.rounds"], "the last start has both rounds to load and to train"
     run(command(out), log)
     tensors, expected = final_checkpoint(out), final_checkpoint(unbroken)
+    assert b"server.before" in expected
+    assert b"server.average" in expected
     header = 8 + int.from_bytes(expected[:8], "little")  # metrics_bytes in the header counts digits of seconds
     assert tensors[8 + int.from_bytes(tensors[:8], "little") :] == expected[header:]
     assert metrics(out) == metrics(unbroken)

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import packed_weights
 import pytest
 import run_in_parts
+import torch
 from safetensors.numpy import load_file
 from tiny import TINY, as_settings, as_words
 
@@ -17,6 +19,8 @@ import fedfeast
 from fedfeast.errors import InvalidInput
 from fedfeast.randomness import named_generator
 from fedfeast.runs import Interrupted
+from fedfeast.runs.checkpoint import Best
+from fedfeast.runs.folder import RunFolder
 from fedfeast.runs.training import Silent
 
 ROUNDS, STOPPED = 9, 5
@@ -30,12 +34,15 @@ SETTINGS: dict[str, Any] = {
     "checkpoint.every_rounds": 3,
     "engine.device": "cpu",
 }
-# One with nothing but weights, one whose method counts roles, one that remembers norms of answers, one in float64.
+# One with nothing but weights, one whose method counts roles, one that remembers norms of answers, one in float64, and
+# two whose servers have vectors of their own.
 KINDS: dict[str, dict[str, Any]] = {
     "feast": {},
     "superfednas": {"method.name": "superfednas"},
     "norms": {"aggregation.rule": "clipped-mean"},
     "float64": {"engine.precision": "float64"},
+    "lookahead": {"server.lookahead": 0.8, "server.average": 0.9},
+    "adam": {"server.optimiser": "adam"},
 }
 
 
@@ -90,6 +97,9 @@ def test_a_moved_run_ends_as_one_that_stayed(kind: str, tmp_path: Path) -> None:
         assert any(name.startswith("state.") for name in ends[0])
     if kind == "norms":
         assert "norms" in ends[0]
+    if kind in ("lookahead", "adam"):
+        of_server = {name for name in ends[0] if name.startswith("server.")}
+        assert len(of_server) == 3
     assert moved.best().finished_rounds == stayed.best().finished_rounds
     assert moved.best().flat.equal(stayed.best().flat)
     assert metrics(moved.folder.path) == metrics(stayed.folder.path)
@@ -185,6 +195,25 @@ def test_training_stops_in_time_after_a_validated_round(tmp_path: Path, capsys: 
     assert (out / "summary.json").is_file()
     with pytest.raises(InvalidInput, match="--minutes 0: give a time above 0"):
         run_in_parts.train("digits", out, 0, as_settings(SETTINGS))
+
+
+def test_a_served_average_travels_once(tmp_path: Path) -> None:
+    stopped_run(tmp_path / "run", "lookahead")
+    checkpoints = RunFolder.open(tmp_path / "run").checkpoints
+    state, _ = checkpoints.load_latest()
+    assert state is not None
+    best = Best(STOPPED, 1.0, state.server_state["average"], "average")
+    assert not torch.equal(best.flat, state.flat)
+    checkpoints.save(replace(state, best=best))
+    run_in_parts.pack(tmp_path / "run", tmp_path / "parts")
+    files = json.loads((tmp_path / "parts" / "parts.json").read_text())["files"]
+    (one,) = (one for one in files if one["path"].startswith("checkpoints/best-") and one["origin"] is not None)
+    assert one["origin"] == f"checkpoints/round-{STOPPED:06d}.safetensors#server.average"
+    assert one["length"] < 1_000
+    run_in_parts.unpack([tmp_path / "parts"], tmp_path / "again")
+    again = fedfeast.Run.open(tmp_path / "again").best()
+    assert torch.equal(again.flat, best.flat)
+    assert again.vector == "average"
 
 
 def test_weights_that_only_decay_take_a_byte_and_all_bits_return() -> None:

@@ -1,5 +1,6 @@
 import math
 from collections import Counter
+from typing import Any
 
 import pytest
 import torch
@@ -136,3 +137,97 @@ def test_points_of_equal_price_have_names_of_their_own() -> None:
     assert len({point.name for point in points}) == 56
     assert [points[row].name for row in (22, 35, 36, 55)] == ["228.8M", "369.6M", "369.6M-2", "595.7M"]
     assert (points[55].macs, points[55].price) == (652_064_064, 595_735_872)
+
+
+def test_an_intermediate_can_be_drawn_in_proportion_to_one_over_its_macs() -> None:
+    method = Feast(NETWORK, CACHE, sampling="inverse-macs")
+    assignment = assign(method, 70e6)  # three in between
+    between = CACHE.variants[1:4]
+    total = sum(1 / variant.macs for variant in between)
+    expected = method.expected_passes(assignment)
+    assert expected[CACHE[0].architecture] == expected[CACHE[4].architecture] == 1
+    generator = named_generator(0, "draws")
+    drawn = Counter(method.passes(assignment, step, generator)[2].architecture for step in range(3000))
+    assert len(drawn) == 3
+    for variant in between:
+        assert expected[variant.architecture] == pytest.approx(1 / variant.macs / total)
+        assert abs(drawn[variant.architecture] / 3000 - expected[variant.architecture]) < 0.04
+
+
+def test_a_priced_cache_is_drawn_by_its_prices() -> None:
+    method = Feast(NETWORK, read_cache("cifar100-56-authors", NETWORK, "keep"), sampling="inverse-macs")
+    chances = method.expected_passes(assign(method, 600e6))
+    costly, cheap = method.cache[54], method.cache[1]
+    assert costly.price != costly.macs
+    ratio = chances[cheap.architecture] / chances[costly.architecture]
+    assert ratio == pytest.approx(costly.price / cheap.price)
+    assert sum(chances.values()) == pytest.approx(3)
+
+
+def test_sampling_where_nothing_is_drawn_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"method.sampling = 'inverse-macs' .* method.rule = 'min-max' draws none"):
+        Feast(NETWORK, CACHE, "min-max", sampling="inverse-macs")
+
+
+def test_the_smallest_is_trained_in_a_share_of_the_steps() -> None:
+    method = Feast(NETWORK, CACHE, smallest_share=0.25)
+    generator, rich = named_generator(0, "draws"), assign(method, 600e6)
+    steps = [method.passes(rich, step, generator) for step in range(2000)]
+    assert all([one.role for one in step] == ["teacher", *["student"] * (len(step) - 1)] for step in steps)
+    beside = [step for step in steps if step[1].architecture == CACHE[0].architecture]
+    assert {len(step) for step in beside} == {3}
+    assert abs(len(beside) / 2000 - 0.25) < 0.03
+    assert method.expected_passes(rich)[CACHE[0].architecture] == 0.25
+    assert roles_and_macs(method, 25e6) == [("supervised", SMALLEST)], "those who afford nothing else always train it"
+
+
+def test_students_are_given_the_first_part_of_a_batch_and_of_what_the_teacher_told() -> None:
+    method = Feast(NETWORK, CACHE, student_batch=0.3)
+    teacher, *students = method.passes(assign(method, 600e6), 0, named_generator(0))
+    assert teacher.rows(64) == 64
+    assert {one.rows(64) for one in students} == {20}
+    assert [students[0].rows(count) for count in (1, 2, 3, 10)] == [1, 2, 2, 3]
+    logits = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.5, 0.5]])
+    both = Batch(torch.empty(3), torch.tensor([0, 1, 0]), torch.tensor([1, 1, 0]), torch.tensor(0.5))
+    _, carried = method.loss("teacher", (logits,), both, None, {})
+    assert carried is not None
+    first, left = method.loss("student", (logits[:2],), both.leading(2), carried, {})
+    alone, _ = method.loss("student", (logits[:2],), both.leading(2), carried[:2], {})
+    assert torch.equal(first, alone)
+    assert left is carried, "the next student may be given more"
+
+
+def test_a_progressive_start_trains_up_to_a_price_that_grows() -> None:
+    method = Feast(NETWORK, CACHE, progressive=0.5, rounds=100)
+    rich, poor = Client(0, "rich", 1500e6, 10), Client(1, "poor", 100e6, 10)
+
+    def planned(round_index: int) -> list[Assignment]:
+        return method.plan_round({}, torch.empty(0), [rich, poor], round_index, named_generator(0))[0]
+
+    assert [len(one.architectures) for one in planned(0)] == [1, 1]
+    largest = [NETWORK.macs(planned(index)[0].architectures[-1]) for index in range(0, 51, 5)]  # type: ignore[arg-type]
+    assert largest == sorted(largest)
+    assert largest[-1] == LARGEST
+    middle = (SMALLEST + LARGEST) / 2
+    assert middle - 15e6 < NETWORK.macs(planned(25)[0].architectures[-1]) <= middle  # type: ignore[arg-type]
+    assert planned(25)[1].architectures == assign(method, 100e6).architectures
+    assert planned(50)[0].slice_map is assign(method, 1500e6).slice_map
+    shares = method.rounds_alike()
+    assert sum(shares.values()) == pytest.approx(1)
+    assert shares[50] == 0.5
+    assert Feast(NETWORK, CACHE).rounds_alike() == {0: 1.0}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"smallest_share": 0.0}, "method.smallest_share = 0.0 and .*: give shares above 0 and up to 1"),
+        ({"student_batch": 1.5}, "method.student_batch = 1.5: give shares above 0 and up to 1"),
+        ({"smallest_share": 0.5, "rule": "local-max"}, "method.rule = 'local-max' trains one network"),
+        ({"student_batch": 0.5, "rule": "min-max"}, "method.rule = 'min-max' has none"),
+        ({"progressive": 1.5}, "method.progressive = 1.5: give a share of the rounds from 0 to 1"),
+    ],
+)
+def test_cheaper_training_that_cannot_be_is_refused(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidInput, match=sentence):
+        Feast(NETWORK, CACHE, **options)

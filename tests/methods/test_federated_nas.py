@@ -303,3 +303,15 @@ def test_shares_out_of_range_are_refused(options: dict[str, Any]) -> None:
     for name in ("superfednas", "deepfednas"):
         with pytest.raises(InvalidInput, match=r"method.first_weight = .* and method.annealed_share = .*: give shares"):
             replace(paper(name), **options)
+
+
+def test_deepfednas_can_draw_the_cheap_more_often() -> None:
+    uniform = paper("deepfednas")
+    assert isinstance(uniform, DeepFedNas)
+    cheap, generator = replace(uniform, sampling="inverse-macs"), named_generator(0, "draws")
+    (client,) = clients(RICH)
+    drawn = [macs_of(cheap, cheap.drawn(client, generator)) for _ in range(2000)]
+    costs = [variant.macs for variant in cheap.cache]
+    expected = len(costs) / sum(1 / macs for macs in costs)  # the harmonic mean
+    assert sum(drawn) / len(drawn) == pytest.approx(expected, rel=0.05)
+    assert expected < 0.7 * sum(costs) / len(costs)

@@ -1,10 +1,12 @@
 from dataclasses import replace
 
+import pytest
 import torch
 from tiny import SPACE as TINY_SPACE
 from torch import Tensor, nn
 
-from fedfeast.networks import Architecture, ElasticResNet, SearchSpace, SlicedVariant
+from fedfeast.errors import InvalidInput
+from fedfeast.networks import Architecture, Branch, ElasticResNet, SearchSpace, SlicedVariant
 from fedfeast.networks.normalisation import by_batch
 from fedfeast.randomness import named_generator
 
@@ -16,26 +18,27 @@ ARCHITECTURE = Architecture((1, 2), (0.5, 0.25), (1, 0, 1))
 class PlainBlock(nn.Module):
     """The block of the paper's network in torch layers, written out on its own."""
 
-    def __init__(self, incoming: int, middle: int, width: int, stride: int, projects: bool) -> None:
+    def __init__(self, incoming: int, middle: int, width: int, stride: int, projects: bool, signed: bool) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(incoming, middle, 3, stride, 1, bias=False)
         self.norm1 = nn.BatchNorm2d(middle)
         self.conv2 = nn.Conv2d(middle, width, 3, 1, 1, bias=False)
         self.norm2 = nn.BatchNorm2d(width)
         self.pool = nn.AvgPool2d(stride, stride, ceil_mode=True)
-        self.projects = projects
+        self.projects, self.signed = projects, signed
         if projects:
             self.shortcut = nn.Conv2d(incoming, width, 1, bias=False)
             self.shortcut_norm = nn.BatchNorm2d(width)
 
     def forward(self, features: Tensor) -> Tensor:
         main = torch.relu(self.norm1(self.conv1(features)))
-        main = torch.relu(self.norm2(self.conv2(main)))
+        main = self.norm2(self.conv2(main))
+        main = main if self.signed else torch.relu(main)
         side = self.shortcut_norm(self.shortcut(self.pool(features))) if self.projects else features
         return torch.relu(main + side)
 
 
-def plain_network(space: SearchSpace, architecture: Architecture) -> nn.Module:
+def plain_network(space: SearchSpace, architecture: Architecture, signed: bool) -> nn.Module:
     incoming = space.stem_width(architecture)
     layers: list[nn.Module] = [
         nn.Conv2d(space.image_channels, incoming, 3, space.stem_stride, 1, bias=False),
@@ -46,19 +49,20 @@ def plain_network(space: SearchSpace, architecture: Architecture) -> nn.Module:
         width, middle = space.stage_width(architecture, stage), space.middle_width(architecture, stage)
         for block in range(1 + depth):
             stride = space.stage_strides[stage] if block == 0 else 1
-            layers.append(PlainBlock(incoming, middle, width, stride, projects=block == 0))
+            layers.append(PlainBlock(incoming, middle, width, stride, block == 0, signed))
             incoming = width
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(incoming, space.classes))
 
 
-def test_forward_and_gradient_equal_plain_torch_layers() -> None:
-    network = ElasticResNet(SPACE)
+@pytest.mark.parametrize("branch", ["rectified", "signed"])
+def test_forward_and_gradient_equal_plain_torch_layers(branch: Branch) -> None:
+    network = ElasticResNet(SPACE, branch)
     flat = network.initial_weights(named_generator(0, "weights")).double()
     weights = {
         name: view.detach().clone().requires_grad_()
         for name, view in network.layout.views(flat, network.shapes(ARCHITECTURE)).items()
     }
-    plain = plain_network(SPACE, ARCHITECTURE).double()
+    plain = plain_network(SPACE, ARCHITECTURE, branch == "signed").double()
     for parameter, weight in zip(plain.parameters(), weights.values(), strict=True):
         parameter.data.copy_(weight.detach())
     images = torch.from_numpy(named_generator(0, "images").normal(size=(6, 2, 9, 9)))
@@ -69,6 +73,26 @@ def test_forward_and_gradient_equal_plain_torch_layers() -> None:
     expected.square().sum().backward()
     for parameter, weight in zip(plain.parameters(), weights.values(), strict=True):
         torch.testing.assert_close(weight.grad, parameter.grad)
+
+
+def test_a_branch_costs_and_draws_the_same_with_either_sign() -> None:
+    rectified, signed = (ElasticResNet(SPACE, branch) for branch in ("rectified", "signed"))
+    assert rectified.layout.shapes == signed.layout.shapes
+    assert rectified.macs(ARCHITECTURE) == signed.macs(ARCHITECTURE)
+    drawn = [network.initial_weights(named_generator(0, "weights")) for network in (rectified, signed)]
+    assert torch.equal(*drawn)
+    assert rectified != signed
+
+
+def test_another_branch_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r'network\.branch = "scaled": give "rectified" or "signed"'):
+        ElasticResNet(SPACE, "scaled")  # type: ignore[arg-type]
+
+
+def test_a_sliced_variant_has_its_networks_branches() -> None:
+    network = ElasticResNet(SPACE, "signed", 0.2)
+    sliced = SlicedVariant.of(network, ARCHITECTURE, (0.5,))
+    assert (sliced.branch, sliced.branch_scale) == ("signed", 0.2)
 
 
 def test_equal_seeds_give_equal_weights() -> None:

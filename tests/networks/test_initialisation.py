@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -6,6 +7,7 @@ import pytest
 import torch
 from tiny import NETWORK
 
+from fedfeast.errors import InvalidInput
 from fedfeast.networks import Layout, ResNet
 from fedfeast.networks.initialisation import draw_he_normal, draw_weights
 from fedfeast.randomness import named_generator
@@ -74,3 +76,24 @@ def test_pads_stay_zero(draw: Any) -> None:
         for view in layout.views(flat).values():
             view.zero_()
         assert (flat == 0).all()
+
+
+@pytest.mark.parametrize("draw", [draw_weights, draw_he_normal])
+def test_a_branch_scale_changes_the_last_norm_of_every_branch_and_no_draw(draw: Any) -> None:
+    for layout in LAYOUTS:
+        generators = [named_generator(0, "weights") for _ in range(2)]
+        plain, scaled = (
+            layout.views(draw(layout, one, scale)) for one, scale in zip(generators, (1, 0.2), strict=True)
+        )
+        ends = [name for name in layout.shapes if name.endswith("norm2.scale")]
+        assert ends
+        for name in layout.shapes:
+            assert torch.equal(scaled[name], torch.full_like(plain[name], 0.2) if name in ends else plain[name])
+        assert generators[0].random() == generators[1].random(), "as many numbers are drawn"
+
+
+@pytest.mark.parametrize("scale", [0.0, -0.2, math.inf, math.nan])
+def test_a_branch_that_could_not_learn_is_refused(scale: float) -> None:
+    for network in (NETWORK, ResNet()):
+        with pytest.raises(InvalidInput, match=r"network.branch_scale = \S+: give a finite number above 0, e.g. 0.2"):
+            replace(network, branch_scale=scale)

@@ -75,6 +75,15 @@ def test_the_eager_engine_is_not_estimated_but_limits_are_checked() -> None:
         load_recipe("digits", {"engine.memory_gib": -3})
 
 
+def test_what_a_server_keeps_is_counted() -> None:
+    vector = outline(load_recipe("cifar100-paper")).method.network.layout.size * 4 / GIB
+    plain, ahead = planned(), planned(server__lookahead=0.8, server__average=0.99)
+    assert ahead["gib"] - plain["gib"] == pytest.approx(4 * vector)
+    digits = [least_memory(load_recipe("digits", settings), CPU) for settings in ([], ["server.optimiser=adam"])]
+    size = outline(load_recipe("digits")).method.network.layout.size
+    assert digits[1] - digits[0] == pytest.approx(6 * size * 4 / GIB)
+
+
 @pytest.mark.parametrize("method", ["feast", "heterofl"])
 def test_a_run_needs_at_least_what_the_plan_says_for_one_client(method: str) -> None:
     settings = {"method.name": method, "engine.name": "graphs"}

@@ -1,12 +1,19 @@
 """A federation without its data: who affords what, what is covered, how long it takes."""
 
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
 
+from fedfeast.errors import InvalidInput
+from fedfeast.machine import usable_cores
 from fedfeast.planning.coverage import cover
-from fedfeast.planning.outline import outline
+from fedfeast.planning.outline import outline, refuse_larger_cohorts
 from fedfeast.planning.timing import PassTimes, predict_time, time_passes
+from fedfeast.population import Population
 from fedfeast.recipes import load_recipe
+from fedfeast.stopwatch import Repeats
 
 
 def test_clients_are_grouped_by_what_they_afford() -> None:
@@ -61,6 +68,44 @@ def test_passes_are_measured_on_this_device() -> None:
     assert times.device == "cpu"
     assert [macs for macs, _ in times.measured] == [128_000, 1_153_536, 4_973_568]
     assert all(seconds > 0 for _, seconds in times.measured)
+
+
+def test_passes_are_timed_with_the_recipes_own_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedfeast.planning.timing.MEASURED", Repeats(most=2, least=2))
+    before, seen = torch.get_num_threads(), dict[int, int]()
+    torch.set_num_threads(2)
+    try:
+        for wanted in (1, 3):
+            built = outline(load_recipe("digits", {"engine.threads": wanted}))
+            seen.clear()
+            times = time_passes(built, lambda macs: seen.update({macs: torch.get_num_threads()}))
+            assert seen == dict.fromkeys((128_000, 1_153_536, 4_973_568), wanted)
+            assert times.threads == wanted
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    unsaid = outline(load_recipe("digits", {"engine.threads": "none"}))
+    assert time_passes(unsaid).threads == usable_cores()
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_refused"),
+    [
+        ({"training.clients_per_round": 41}, True),
+        ({"training.clients_per_round": 40}, False),
+        ({"population.num_clients": 9}, True),
+        ({"population.num_clients": 9, "population.source": "fleet"}, False),
+    ],
+)
+def test_more_clients_a_round_than_there_are_is_refused(settings: dict[str, Any], is_refused: bool) -> None:
+    recipe, clients = load_recipe("digits", settings), settings.get("population.num_clients", 40)
+    population = Population(np.full(clients, 1e6))
+    if not is_refused:
+        return refuse_larger_cohorts(recipe, population)
+    asked = recipe.training.clients_per_round
+    sentence = f"training.clients_per_round = {asked} is more than the {clients} clients of the population: set it to"
+    with pytest.raises(InvalidInput, match=sentence):
+        refuse_larger_cohorts(recipe, population)
 
 
 def test_the_prediction_on_hand_made_times() -> None:

@@ -4,12 +4,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from guessed_protocol import GUESSED
 from tiny import TINY
 
+from fedfeast.federation import Client
 from fedfeast.planning import plan_recipe
 from fedfeast.planning.outline import outline
 from fedfeast.planning.plan import plan_compute
+from fedfeast.randomness import named_generator
 from fedfeast.recipes import load_recipe
 from fedfeast.runs.assembly import assemble
 
@@ -29,6 +32,47 @@ def test_the_guessed_plan() -> None:
     assert sum(level["clients"] for level in plan["levels"]) == 100
     assert plan["coverage"]["activated_parameters"] == 14_396_308
     assert plan["coverage"]["routed_parameters"] == 36_349_684
+
+
+def test_cheap_intermediates_take_less_compute() -> None:
+    settings = {"data.folder": "/nowhere", "method.sampling": "inverse-macs"}
+    compute = plan_compute(load_recipe("cifar100-paper", settings))
+    assert compute["training_pmacs"] == pytest.approx(27.64, abs=0.005)
+    assert compute["single_variant_pmacs"] == pytest.approx(19.57, abs=0.005)
+
+
+def test_cheaper_co_training_takes_less_compute() -> None:
+    def pmacs(**options: float) -> float:
+        settings = {f"method.{name}": value for name, value in options.items()}
+        return plan_compute(load_recipe("cifar100-paper", {"data.folder": "/nowhere", **settings}))["training_pmacs"]
+
+    plain, one = pmacs(), plan_compute(load_recipe("cifar100-paper"))["single_variant_pmacs"]
+    assert pmacs(student_batch=0.5) == pytest.approx((plain + one) / 2)
+    rare = pmacs(smallest_share=0.5)
+    assert one < rare < plain
+    # Half of a student's and half of that for the smallest.
+    assert pmacs(smallest_share=0.5, student_batch=0.5) == pytest.approx((rare + one) / 2)
+
+
+def test_a_progressive_start_sends_and_computes_less_in_its_first_rounds() -> None:
+    recipe = load_recipe("digits", {**TINY, "training.rounds": 40, "method.progressive": 0.5})
+    built, plain = outline(recipe), outline(load_recipe("digits", {**TINY, "training.rounds": 40}))
+    for group, usual in zip(built.groups, plain.groups, strict=True):
+        assert sum(group.shares) == pytest.approx(1)
+        richest = Client(0, "richest", float(built.population.budgets_macs[group.clients].min()), 1)
+        planned = [
+            built.method.plan_round({}, torch.empty(0), [richest], index, named_generator(0))[0][0]
+            for index in range(40)
+        ]
+        assert group.payload == pytest.approx(np.mean([one.slice_map.payload for one in planned]))
+        macs = built.method.network.convolution_macs
+        steps = [
+            sum(times * macs(one) for one, times in built.method.expected_passes(part).items()) for part in planned
+        ]
+        assert group.pass_macs(built.method) == pytest.approx(np.mean(steps))
+        assert planned[-1].architectures == planned[20].architectures == usual.assignments[0].architectures
+        assert planned[0].architectures == usual.assignments[0].architectures[:1]
+    assert plan_recipe(recipe)["traffic"]["round_gigabytes"] < plan_recipe(plain.recipe)["traffic"]["round_gigabytes"]
 
 
 def test_the_plan_of_the_papers_text() -> None:
@@ -232,7 +276,12 @@ def _extremes(column: str) -> tuple[int, int]:
 
 def test_shards_of_a_file_are_planned_as_they_are(tmp_path: Path) -> None:
     np.savez(tmp_path / "shards.npz", indices=np.arange(1282), offsets=[0, 100, 300, 1282])
-    settings = {**TINY, "population.num_clients": 3, "partition.file": str(tmp_path / "shards.npz")}
+    settings = {
+        **TINY,
+        "population.num_clients": 3,
+        "training.clients_per_round": 3,
+        "partition.file": str(tmp_path / "shards.npz"),
+    }
     recipe = load_recipe("digits", settings)
     plan = plan_recipe(recipe)
     assert plan["data"]["expected_shard"] | {"p25": 0, "p75": 0, "p95": 0, "mean": 0} == {

@@ -6,8 +6,9 @@ from own_networks import built_cnn
 
 from fedfeast.errors import InvalidInput
 from fedfeast.networks.built import Member
-from fedfeast.planning.searching import search_members, search_recipe, targets_of
+from fedfeast.planning.searching import search_members, search_recipe
 from fedfeast.recipes import load_recipe
+from fedfeast.recipes.building import targets_of
 from fedfeast.variants import read_cache
 from fedfeast.variants.search import Found
 

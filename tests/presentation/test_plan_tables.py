@@ -39,12 +39,28 @@ METHOD = {
 }
 
 
-def printed(parts: list[RenderableType]) -> str:
+def printed(parts: list[RenderableType], width: int = 140) -> str:
     stream = io.StringIO()
-    console = Console(file=stream, width=140)
+    console = Console(file=stream, width=width)
     for part in parts:
         console.print(part)
     return stream.getvalue()
+
+
+def test_payloads_are_whole_numbers_that_are_never_cut() -> None:
+    plan = plan_recipe("cifar100-paper")
+    text = printed(describe_plans([plan]), width=80)
+    for level in plan["levels"]:
+        assert f" {level['payload_parameters']:,.0f} " in text
+    assert " 2,020,140 " in text
+    assert "…" not in text
+
+
+def test_large_times_are_hours_or_days_and_threads_are_said() -> None:
+    time = {"seconds_per_round": 123.0, "hours": 4000 * 123 / 3600, "threads": 2}
+    text = printed(describe_plans([{**plan_recipe("digits"), "time": time}]))
+    assert "2 min a round, 5.7 days in all" in text
+    assert "predicted time here, eager engine, 2 threads" in text
 
 
 def test_one_plan_shows_levels_and_coverage_and_several_stand_side_by_side() -> None:
@@ -135,3 +151,8 @@ def test_many_points_are_shown_by_their_ends() -> None:
     many = [{**POINT, "name": f"{number}M"} for number in range(1, 9)]
     text = printed(describe_methods([{**METHOD, "operating_points": many}], "digits"))
     assert "serves 8 points from 1M to 8M MACs" in text
+
+
+def test_a_busy_machine_is_said() -> None:
+    assert "other programs disturbed it" in printed(describe_device({**MEASURED, "is_busy": True}))
+    assert "other programs" not in printed(describe_device({**MEASURED, "is_busy": False}))

@@ -64,6 +64,15 @@ def test_history(make_up_run: MakeUpRun) -> None:
     assert len(history_charts([run])) == 1, "nothing is validated yet"
 
 
+def test_the_vector_itself_is_drawn_beside_what_is_served(make_up_run: MakeUpRun) -> None:
+    run = make_up_run("one")
+    scores = {"global": 0.3, "average": 0.5}
+    run.folder.append_metrics({"round": 3, "losses": {}, "validation_score": 0.5, "validation_scores": scores})
+    _, score = history_charts([run])
+    assert [series.label for series in score.series] == ["one, feast", "one, feast, the global vector itself"]
+    assert [series.points for series in score.series] == [(Point(2, 40.0), Point(3, 50.0)), (Point(3, 30.0),)]
+
+
 def test_clients_and_coverage(make_up_run: MakeUpRun) -> None:
     (chart,) = clients_charts(make_up_run("one"))
     target, realized = chart.series

@@ -12,6 +12,7 @@ from fedfeast.presentation.tables import (
     ladder_table,
     latency_table,
     policy_facts,
+    served_round,
     study_list,
     study_table,
 )
@@ -65,6 +66,12 @@ def test_a_run_says_who_is_served_by_what() -> None:
     ):
         assert part in text
     assert [cells_of(line)[4] for line in lines if "%" in line and "│" in line] == ["2", "1"]
+
+
+def test_which_of_two_vectors_is_served_is_said_where_there_was_a_choice() -> None:
+    assert served_round(SUMMARY) == "2"
+    assert served_round({**SUMMARY, "served_vector": "global"}) == "2, the global vector itself"
+    assert served_round({**SUMMARY, "served_vector": "average"}) == "2, the running average"
 
 
 def test_what_is_the_same_for_all_is_not_dwelt_upon() -> None:

@@ -1,17 +1,22 @@
 """The parts that a recipe describes, and the methods it may name."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from fedfeast.errors import InvalidInput
+from fedfeast.federation import ServerOptimiser
 from fedfeast.methods import METHODS
+from fedfeast.methods.feast import Feast
 from fedfeast.planning.outline import outline
+from fedfeast.randomness import named_generator
 from fedfeast.recipes import load_recipe
-from fedfeast.recipes.building import build_resnet
+from fedfeast.recipes.building import build_method, build_parts, build_resnet, build_server
 from fedfeast.recipes.method_list import list_methods
 
 
@@ -69,6 +74,28 @@ def test_one_network_that_no_client_can_afford() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"method.name": "feast"},
+        {"method.name": "superfednas"},
+        {"method.name": "heterofl"},
+        {"method.name": "heterofl", "method.backbone": "elastic"},
+        {"method.name": "scalefl"},
+        {"method.name": "fiarse"},
+    ],
+    ids=lambda method: "-".join(method.values()),
+)
+def test_every_residual_network_starts_with_the_branch_scale(method: dict[str, Any]) -> None:
+    plain, scaled = (
+        build_method(load_recipe("digits", {**method, "network.branch_scale": scale}))[0].network for scale in (1, 0.2)
+    )
+    before, after = (one.layout.views(one.initial_weights(named_generator(0, "weights"))) for one in (plain, scaled))
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == {name for name in before if name.endswith(".norm2.scale")}
+    assert all((after[name] == torch.tensor(0.2)).all() for name in changed)
+
+
 def test_the_baselines_network_follows_its_section_and_the_data() -> None:
     network = build_resnet(load_recipe("digits", {"resnet.blocks": [1, 2, 1, 1], "resnet.stem_stride": 2}))
     assert (network.stage_channels, network.blocks, network.stem_stride) == ((16, 32, 64, 128), (1, 2, 1, 1), 2)
@@ -96,6 +123,20 @@ def test_every_method_is_described_with_its_operating_points() -> None:
 def test_operating_points_are_those_of_the_recipe() -> None:
     (fedavg,) = [one for one in list_methods("digits") if one["name"] == "fedavg"]
     assert [point["macs"] for point in fedavg["operating_points"]] == [128_320]
+
+
+class Ahead(Feast):
+    """FEAST with a server of its own."""
+
+    def server_optimiser(self, common: ServerOptimiser) -> ServerOptimiser:
+        return replace(common, lookahead=0.5)
+
+
+def test_the_server_is_the_recipes_unless_the_method_has_another() -> None:
+    recipe = load_recipe("digits", ["server.average=0.9"])
+    plain, own = (method.build(build_parts(recipe)) for method in (Feast, Ahead))
+    assert build_server(recipe, plain) == ServerOptimiser(average=0.9)
+    assert build_server(recipe, own) == ServerOptimiser(average=0.9, lookahead=0.5)
 
 
 def test_budgets_that_are_drawn_are_raised_by_their_setting() -> None:

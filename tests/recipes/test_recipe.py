@@ -91,6 +91,34 @@ def test_what_old_recipes_lack_is_what_they_did() -> None:
     training = parse_recipe(MINIMAL, "mine").training
     assert (training.momentum, training.last_batch, training.least_distinct) == (0.0, "topped-up", 1)
     assert training.unreached == "decay"
+    server = parse_recipe(MINIMAL, "mine").server
+    assert (server.optimiser, server.lookahead, server.average) == ("none", 0.0, 0.0)
+
+
+def test_a_server_may_be_set_and_unset() -> None:
+    recipe = load_recipe("digits", ["server.optimiser=adam", "server.betas=[0.8, 0.9]", "server.average=0.9"])
+    assert (recipe.server.optimiser, recipe.server.betas) == ("adam", (0.8, 0.9))
+    assert parse_recipe(recipe.to_toml(), "again").server == recipe.server
+    unset = {"server.optimiser": "none", "server.betas": [0.9, 0.99], "server.average": 0.0}
+    assert load_recipe("digits", ["server.optimiser=none"]) == load_recipe("digits") == resolve_recipe(recipe, unset)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["server.optimiser=sgd"], r"server.optimiser = 'sgd': input should be 'none', 'momentum' or 'adam'"),
+        (["server.lookahead=1"], r"server.lookahead = 1: input should be less than 1"),
+        (["server.momentum=0.5"], r"server.momentum = 0.5 has no effect with server.optimiser = 'none': leave it out"),
+        (["server.optimiser=adam", "server.momentum=0.5"], r"has no effect with server.optimiser = 'adam'"),
+        (["server.optimiser=momentum", "server.betas=[0.5, 0.9]"], r"server.betas = \[0.5, 0.9\] has no effect"),
+        (["server.learning_rate=0.5"], r"server.learning_rate = 0.5 has no effect with server.optimiser = 'none'"),
+        (["server.optimiser=adam", "server.betas=[0.5]"], r"server.betas = \[0.5\]: give two numbers"),
+        (["server.optimiser=adam", "server.lookahead=0.8"], r"server.lookahead = 0.8 is a momentum of its own"),
+    ],
+)
+def test_servers_that_cannot_be(settings: list[str], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        load_recipe("digits", settings)
 
 
 @pytest.mark.parametrize(

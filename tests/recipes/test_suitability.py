@@ -126,9 +126,26 @@ TAGS = {"data.name": "tags", "network.builder": "conv1d", "variants.cache": MEMB
             "network.choices and network.options are a builder's: set network.builder too.",
         ),
         (
+            "motion",
+            {**WAVES, "network.branch": "signed"},
+            "network.branch = 'signed' is of the package's ResNets, and network.builder = 'conv1d' makes its own "
+            "layers: leave it out, or build it into the constructor.",
+        ),
+        (
+            "motion",
+            {**WAVES, "network.branch_scale": 0.2},
+            "network.branch_scale = 0.2 is of the package's ResNets, and network.builder = 'conv1d' makes its own "
+            "layers: leave it out, or build it into the constructor.",
+        ),
+        (
             "digits",
             {"variants.cache": MEMBERS},
             'variants.cache = "members" needs network.builder: name a cache, or set the builder.',
+        ),
+        (
+            "text",
+            {**WORDS, "training.class_prior": 1.0},
+            "training.class_prior = 1 is for classes, and the task of words is next-token: leave it out.",
         ),
         (
             "motion",
@@ -166,6 +183,17 @@ TAGS = {"data.name": "tags", "network.builder": "conv1d", "variants.cache": MEMB
             "digits",
             {"data.most_examples": 3},
             "data.most_examples = 3 is for the data's own clients: set population.source=data, or leave it out.",
+        ),
+        (
+            "digits",
+            {"augmentation.mixing": "off", "augmentation.mixing_until": 0.5},
+            "augmentation.mixing_until = 0.5 has no effect with augmentation.mixing = 'off': leave it out, or choose "
+            "alternate or coin.",
+        ),
+        (
+            "digits",
+            {"training.rounds": 5, "training.warmup_rounds": 5},
+            "training.warmup_rounds = 5 leaves nothing of training.rounds = 5: give fewer than there are rounds.",
         ),
     ],
 )

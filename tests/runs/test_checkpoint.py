@@ -1,4 +1,5 @@
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,24 @@ def test_a_saved_state_comes_back(folder: CheckpointFolder) -> None:
     assert (loaded.finished_rounds, loaded.metrics_bytes) == (7, 70)
     assert (loaded.best.finished_rounds, loaded.best.score) == (5, 0.05)
     assert loaded.best.flat.tolist() == [5.0] * 4
+    assert loaded.best.vector == "global"
+    assert loaded.server_state == {}
+
+
+def test_the_servers_memory_and_a_served_average_come_back_beside_the_methods(folder: CheckpointFolder) -> None:
+    memory = {"before": torch.ones(4), "count": torch.arange(4, dtype=torch.int32), "averaged": torch.tensor(7)}
+    best = Best(7, 0.5, torch.zeros(4), "average")
+    folder.save(replace(state(7), best=best, server_state=memory))
+    loaded, _ = folder.load_latest()
+    assert loaded is not None
+    assert loaded.best is not None
+    assert loaded.best.vector == "average"
+    assert list(loaded.method_state) == ["count"]
+    assert loaded.method_state["count"].tolist() == [7]
+    assert loaded.server_state.keys() == memory.keys()
+    for name, one in memory.items():
+        assert torch.equal(loaded.server_state[name], one)
+        assert loaded.server_state[name].dtype == one.dtype
 
 
 def test_two_generations_and_their_bests_are_kept(folder: CheckpointFolder) -> None:

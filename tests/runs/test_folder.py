@@ -1,4 +1,5 @@
 import json
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -73,6 +74,7 @@ def test_named_files_are_copied_and_a_change_is_refused(tmp_path: Path) -> None:
     fleet.write_text("budget_macs\n2e5\n")
     recipe = load_recipe("digits", {"population.source": "file", "population.file": str(fleet)})
     folder = RunFolder.create(tmp_path / "run", recipe, threads=1, device="cpu")
+    folder.append_metrics({"round": 1})
     fleet.write_text("budget_macs\n9e9\n")
     copy = Path(str(folder.recipe().population.file))
     assert copy.read_text() == "budget_macs\n2e5\n"
@@ -85,17 +87,57 @@ def test_named_files_are_copied_and_a_change_is_refused(tmp_path: Path) -> None:
 def test_files_of_indices_are_copied_as_they_are(tmp_path: Path) -> None:
     shards, split = tmp_path / "shards.npz", tmp_path / "split.csv"
     np.savez(shards, indices=[0, 1], offsets=[0, 1, 2])
-    split.write_text("part,index\nvalidation,3\n")
+    split.write_text("part,index\nvalidation,3\ncalibration,5\ncalibration,6\n")
     content = shards.read_bytes()
-    recipe = load_recipe("digits", {"partition.file": str(shards), "data.split_file": str(split)})
+    settings = {"population.num_clients": 2, "partition.unused": "leave"}
+    recipe = load_recipe("digits", {**settings, "partition.file": str(shards), "data.split_file": str(split)})
     folder = RunFolder.create(tmp_path / "run", recipe, threads=1, device="cpu")
+    folder.append_metrics({"round": 1})
     shards.unlink()
     kept = folder.recipe()
     assert Path(str(kept.partition.file)).read_bytes() == content
     assert Path(str(kept.data.split_file)).read_text() == split.read_text()
-    split.write_text("part,index\nvalidation,4\n")
+    split.write_text("part,index\nvalidation,4\ncalibration,5\ncalibration,6\n")
     with pytest.raises(InvalidInput, match=r"split.csv has changed since the run in .* began"):
         RunFolder.create(tmp_path / "run", recipe, threads=1, device="cpu")
+
+
+BAD_FILES = {
+    "population.file": ("name,budget_macs\na,much\n", "{} line 2 has the budget_macs 'much'"),
+    "variants.cache": ("junk\n", "variant cache '{}' lacks the column macs"),
+    "partition.file": ("junk\n", "{} has the columns ['junk']: name them client and index"),
+    "data.split_file": ("junk\n", "{} has the columns ['junk']: name them part and index"),
+}
+
+
+@pytest.mark.parametrize("setting", BAD_FILES)
+def test_a_bad_file_is_refused_by_its_own_name_and_leaves_no_folder(setting: str, tmp_path: Path) -> None:
+    file, (content, sentence) = tmp_path / "mine.csv", BAD_FILES[setting]
+    file.write_text(content)
+    source = {"population.source": "file"} if setting == "population.file" else {}
+    recipe = load_recipe("digits", {**source, setting: str(file)})
+    with pytest.raises(InvalidInput, match=re.escape(sentence.format(file))):
+        RunFolder.create(tmp_path / "run", recipe, threads=1, device="cpu")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_budget_below_the_smallest_network_names_its_file(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.csv"
+    fleet.write_text("name,budget_macs\na,2e5\nb,1e3\n")
+    recipe = load_recipe("digits", {"population.source": "file", "population.file": str(fleet)})
+    with pytest.raises(InvalidInput, match=f"client b has a budget of 1000 MACs.* raise the budgets of {fleet}"):
+        RunFolder.create(tmp_path / "run", recipe, threads=1, device="cpu")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_file_may_be_corrected_before_the_first_round(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.csv"
+    fleet.write_text("budget_macs\n2e5\n")
+    recipe = load_recipe("digits", {"population.source": "file", "population.file": str(fleet)})
+    RunFolder.create(tmp_path / "run", recipe, threads=1, device="cpu")
+    fleet.write_text("budget_macs\n3e5\n")
+    folder = RunFolder.create(tmp_path / "run", recipe, threads=1, device="cpu")
+    assert Path(str(folder.recipe().population.file)).read_text() == "budget_macs\n3e5\n"
 
 
 @pytest.mark.parametrize(

@@ -94,3 +94,12 @@ def test_the_recipe_says_who_lies() -> None:
     assert policy.aggregation.rule == "median"
     with pytest.raises(InvalidInput, match=r"aggregation.trim_share = 0.7"):
         load_recipe("digits", {"aggregation.trim_share": 0.7})
+
+
+def test_training_that_would_follow_noise_says_so_before_it_begins(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {**SHORT, "privacy.clip_norm": 1.0, "privacy.noise_multiplier": 2.0, "training.rounds": 1}
+    with caplog.at_level("WARNING", "fedfeast"):
+        Run.create("digits", tmp_path / "run", settings).train()
+    assert sum("times the update itself" in message for message in caplog.messages) == 1

@@ -59,6 +59,15 @@ def test_the_cosine_starts_at_the_rate_and_ends_near_zero() -> None:
     assert learning_rate(0.1, "constant", 3999, 4000) == 0.1
 
 
+@pytest.mark.parametrize("schedule", ["cosine", "constant"])
+def test_a_warm_up_rises_from_a_tenth_and_leaves_the_rest_as_it_is(schedule: str) -> None:
+    assert learning_rate(0.1, schedule, 0, 1000, 50) == pytest.approx(0.01)
+    rates = [learning_rate(0.1, schedule, index, 1000, 50) for index in range(51)]
+    assert rates == sorted(rates)
+    assert learning_rate(0.1, schedule, 25, 1000, 50) == 0.55 * learning_rate(0.1, schedule, 25, 1000)
+    assert rates[50] == learning_rate(0.1, schedule, 50, 1000)
+
+
 def test_a_run_leaves_a_full_record(tmp_path: Path) -> None:
     run = Run.create("digits", tmp_path / "run", SHORT).train()
     rows = run.folder.metrics()

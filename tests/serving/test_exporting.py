@@ -3,24 +3,27 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiny import TINY
 
 import fedfeast
 from fedfeast.data import Examples
 from fedfeast.errors import InvalidInput
 from fedfeast.serving.accuracy import ACCURACY_BATCH, measure_accuracy
+from fedfeast.serving.bundle import extract
 from fedfeast.serving.choice import Limits
 from fedfeast.serving.exporting import LARGEST_DIFFERENCE, Exporter, ExportOptions, export
 from fedfeast.serving.extraction import Extractor
 from fedfeast.serving.families.standalone import load
 from fedfeast.serving.onnx.session import Session
+from fedfeast.serving.verification import verify
 
 LIMITS = Limits(max_macs=600e3)
 
 
 def test_one_file_and_its_manifest(run: fedfeast.Run, tmp_path: Path) -> None:
     manifest = export(run, tmp_path / "model.onnx", LIMITS)
-    assert manifest == json.loads((tmp_path / "model.json").read_text())
-    assert {file.name for file in tmp_path.iterdir()} == {"model.onnx", "model.json"}
+    assert manifest == json.loads((tmp_path / "model.onnx.json").read_text())
+    assert {file.name for file in tmp_path.iterdir()} == {"model.onnx", "model.onnx.json"}
     facts = manifest["exports"]["model.onnx"]
     assert (facts["kind"], facts["opset"], facts["checked_examples"]) == ("onnx", 17, 64)
     assert facts["largest_difference"] < LARGEST_DIFFERENCE
@@ -46,6 +49,20 @@ def test_a_bundle_with_every_format(run: fedfeast.Run, tmp_path: Path) -> None:
         expected = load(tmp_path / "bundle")(images)
         torch.testing.assert_close(program(images), expected)
     torch.testing.assert_close(Session(tmp_path / "bundle" / "model.onnx")(images), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_signed_branches_are_served_as_they_were_trained(tmp_path: Path) -> None:
+    settings = {**TINY, "training.rounds": 1, "training.clients_per_round": 2, "network.branch": "signed"}
+    run = fedfeast.train("digits", out=tmp_path / "run", settings={**settings, "network.branch_scale": 0.2})
+    manifest = export(run, tmp_path / "bundle", LIMITS, ExportOptions(("onnx", "pt2")))
+    assert manifest["network"]["branch"] == "signed"
+    images, labels = run.federation.test.test.inputs, run.federation.test.test.labels
+    program = torch.export.load(tmp_path / "bundle" / "model.pt2").module()
+    with torch.no_grad():
+        expected = load(tmp_path / "bundle")(images)
+        torch.testing.assert_close(program(images), expected)
+        torch.testing.assert_close(Session(tmp_path / "bundle" / "model.onnx")(images), expected, rtol=1e-4, atol=1e-4)
+        assert float((expected.argmax(1) == labels).double().mean()) == pytest.approx(manifest["test_accuracy"])
 
 
 def test_normalised_images_as_an_option(run: fedfeast.Run, tmp_path: Path) -> None:
@@ -81,10 +98,51 @@ def test_what_cannot_be_is_said_and_nothing_is_written(run: fedfeast.Run, tmp_pa
     with pytest.raises(InvalidInput, match="no served variant fits 5 MACs"):
         export(run, tmp_path / "bundle", Limits(max_macs=5))
     assert list(tmp_path.iterdir()) == []
-    (tmp_path / "model.json").write_text("mine")
-    with pytest.raises(InvalidInput, match=r"model.json exists: give a new file"):
+    (tmp_path / "model.onnx.json").write_text("mine")
+    with pytest.raises(InvalidInput, match=r"model.onnx.json exists: give a new file, or replace it with --force"):
         export(run, tmp_path / "model.onnx", LIMITS)
-    assert (tmp_path / "model.json").read_text() == "mine"
+    assert (tmp_path / "model.onnx.json").read_text() == "mine"
+    for name in ("model.tflite", "model.pth", "models.ONNX"):
+        with pytest.raises(InvalidInput, match=r"which is not written: end a file in .onnx or .pt2, or give a folder"):
+            export(run, tmp_path / name, LIMITS)
+    assert [file.name for file in tmp_path.iterdir()] == ["model.onnx.json"]
+
+
+def test_two_formats_of_one_name_and_a_forced_second_try(run: fedfeast.Run, tmp_path: Path) -> None:
+    for name in ("model.onnx", "model.pt2"):
+        export(run, tmp_path / name, LIMITS, ExportOptions(("pt2",) if name.endswith("pt2") else ("onnx",)))
+        assert verify(tmp_path / name)[0]["macs"] == 545_920
+    larger = export(run, tmp_path / "model.onnx", Limits(max_macs=2e6), force=True)
+    assert verify(tmp_path / "model.onnx")[0]["macs"] == larger["macs"] == 1_776_576
+    assert verify(tmp_path / "model.pt2")[0]["macs"] == 545_920
+    (tmp_path / "folder.onnx").mkdir()
+    with pytest.raises(InvalidInput, match=r"folder.onnx is a folder: give a new file"):
+        export(run, tmp_path / "folder.onnx", LIMITS, force=True)
+
+
+def test_force_replaces_a_bundle_and_nothing_else(run: fedfeast.Run, tmp_path: Path) -> None:
+    export(run, tmp_path / "bundle-0.5", LIMITS)
+    with pytest.raises(InvalidInput, match="exists and is not an empty folder: give a new one, or add --force"):
+        export(run, tmp_path / "bundle-0.5", LIMITS)
+    (tmp_path / "bundle-0.5" / "notes.txt").touch()
+    assert extract(run, tmp_path / "bundle-0.5", Limits(max_macs=2e5), force=True)["macs"] == 128_320
+    assert verify(tmp_path / "bundle-0.5")[0]["unlisted"] == []
+    assert [file.name for file in tmp_path.iterdir() if not file.name.endswith(".lock")] == ["bundle-0.5"]
+    with pytest.raises(InvalidInput, match="holds something else than --force may replace"):
+        export(run, run.folder.path, LIMITS, force=True)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "manifest.json").write_text('{"format": "mine"}')
+    with pytest.raises(InvalidInput, match="holds something else than --force may replace"):
+        extract(run, tmp_path / "other", LIMITS, force=True)
+
+
+def test_a_manifest_beside_a_file_as_earlier_versions_named_it_is_read(run: fedfeast.Run, tmp_path: Path) -> None:
+    export(run, tmp_path / "model.onnx", LIMITS)
+    (tmp_path / "model.onnx.json").rename(tmp_path / "model.json")
+    assert verify(tmp_path / "model.onnx")[0]["macs"] == 545_920
+    (tmp_path / "model.pt2").touch()
+    with pytest.raises(InvalidInput, match=r"model.json is of model.onnx and not of model.pt2: export it again"):
+        verify(tmp_path / "model.pt2")
 
 
 def test_a_network_that_differs_from_torch_is_not_written(extractor: Extractor, tmp_path: Path) -> None:

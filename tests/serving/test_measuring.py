@@ -11,7 +11,7 @@ import torch
 from fedfeast.errors import InvalidInput
 from fedfeast.serving.extraction import Extractor
 from fedfeast.serving.latency import REPEATS, WARM_UPS, LatencyMeter
-from fedfeast.serving.measuring import Timing, measure_device, suggest_budget
+from fedfeast.serving.measuring import TURNS, Timing, measure_device, suggest_budget
 
 
 def timing(macs: int, milliseconds: float) -> Timing:
@@ -24,11 +24,16 @@ SERVED = [100, 150, 200, 300, 400]
 
 @pytest.mark.parametrize(
     ("target", "budget", "served"),
-    [(1.0, 100, 100), (2.0, 150, 150), (4.0, 350, 300), (5.0, 400, 400), (99.0, 400, 400)],
+    [(1.0, 100, 100), (1.5, 150, 150), (2.0, 300, 300), (3.5, 350, 300), (5.0, 400, 400), (99.0, 400, 400)],
 )
 def test_a_budget_lies_on_the_line_between_measured_sizes(target: float, budget: int, served: int) -> None:
     got = suggest_budget(TIMINGS, SERVED, target)
     assert got == {"target_milliseconds": target, "budget_macs": budget, "served_macs": served}
+
+
+def test_a_burst_that_slows_the_small_sizes_does_not_take_their_budget_away() -> None:
+    disturbed = [timing(100, 40.0), timing(200, 30.0), timing(300, 2.0), timing(400, 5.0)]
+    assert suggest_budget(disturbed, SERVED, 2.0)["budget_macs"] == 300
 
 
 def test_a_latency_below_the_smallest_network_is_said() -> None:
@@ -36,17 +41,27 @@ def test_a_latency_below_the_smallest_network_is_said() -> None:
         suggest_budget(TIMINGS, SERVED, 0.5)
 
 
+def test_a_latency_that_no_network_keeps_leaves_what_was_measured() -> None:
+    measured = measure_device("digits", target_milliseconds=1e-9, threads=1, num_variants=2)
+    assert len(measured["variants"]) == 2
+    assert measured["refused"].startswith("--target-ms 1e-09: the smallest network takes ")
+    assert "suggestion" not in measured
+
+
 @pytest.mark.parametrize("settings", [{}, {"method.name": "heterofl"}, {"data.name": "cifar100"}])
 def test_every_recipe_is_measured_without_data(settings: dict[str, str]) -> None:
     recipe = "cifar100-paper" if "data.name" in settings else "digits"
     before = torch.get_num_threads()
     seen: list[Timing] = []
-    measured = measure_device(recipe, settings, 1e6, threads=1, num_variants=2, on_variant=seen.append)
+    measured = measure_device(
+        recipe, settings, 1e6, threads=1, num_variants=2, on_timed=lambda timing, total: seen.append(timing)
+    )
     assert torch.get_num_threads() == before
     assert measured["threads"] == 1
     macs = [one["macs"] for one in measured["variants"]]
     assert macs == sorted(macs)
-    assert len(seen) == 2
+    assert [one.macs for one in seen] == macs * TURNS
+    assert [one.repeats for one in seen[-2:]] == [one["repeats"] for one in measured["variants"]]
     assert measured["suggestion"]["budget_macs"] == measured["suggestion"]["served_macs"] == macs[-1]
     assert measured["peak_memory_megabytes"] > 10
     for one in measured["variants"]:

@@ -67,7 +67,7 @@ def test_a_ladder_is_verified_rung_by_rung(run: fedfeast.Run, tmp_path: Path) ->
 
 def test_a_file_is_verified_by_the_manifest_beside_it(run: fedfeast.Run, tmp_path: Path) -> None:
     export(run, tmp_path / "model.onnx", LIMITS)
-    for name in ("model.onnx", "model.json"):
+    for name in ("model.onnx", "model.onnx.json"):
         (result,) = verify(tmp_path / name)
         assert result["macs"] == 128_320
     content = bytearray((tmp_path / "model.onnx").read_bytes())
@@ -75,8 +75,8 @@ def test_a_file_is_verified_by_the_manifest_beside_it(run: fedfeast.Run, tmp_pat
     (tmp_path / "model.onnx").write_bytes(content)
     with pytest.raises(InvalidInput, match=r"model.onnx does not match its hash"):
         verify(tmp_path / "model.onnx")
-    (tmp_path / "model.json").unlink()
-    with pytest.raises(InvalidInput, match=r"has no manifest model.json beside it"):
+    (tmp_path / "model.onnx.json").unlink()
+    with pytest.raises(InvalidInput, match=r"has no manifest model.onnx.json beside it"):
         verify(tmp_path / "model.onnx")
 
 

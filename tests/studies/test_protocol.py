@@ -48,6 +48,15 @@ def test_runs_that_disagree_are_not_compared(setting: str, value: float, sentenc
     refuse_disagreement(recipes, (setting,))
 
 
+def test_what_a_server_does_beside_merging_is_told() -> None:
+    assert "server" not in describe_protocol(load_recipe("digits"), (0,))
+    ahead = load_recipe("digits", ["server.lookahead=0.8", "server.average=0.99"])
+    told = describe_protocol(ahead, (0,))["server"]
+    assert told == "lookahead 0.8; running average 0.99, served where it validates better"
+    adam = load_recipe("digits", ["server.optimiser=adam"])
+    assert describe_protocol(adam, (0,))["server"] == "adam, learning rate 0.01"
+
+
 def test_the_protocol_in_words() -> None:
     told = describe_protocol(load_recipe("cifar100-paper"), (0, 1))
     assert "100 clients as the authors drew them, budgets from Zipf(1.2); gamma 1, cap 600M" in told["population"]

@@ -7,9 +7,11 @@ import typer
 
 from fedfeast.app.data import data_app
 from fedfeast.app.fleet import fleet_app
+from fedfeast.app.help import HELP_OPTIONS, Commands
 from fedfeast.app.models import export, extract, latency, serve, verify
 from fedfeast.app.output import print_error
 from fedfeast.app.plan import measure, methods, plan, search
+from fedfeast.app.recipes import recipes_app
 from fedfeast.app.studies import study
 from fedfeast.app.train import evaluate, report, train
 from fedfeast.errors import InvalidInput
@@ -28,7 +30,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
+    cls=Commands,
+    context_settings=HELP_OPTIONS,
 )
+app.add_typer(recipes_app)
 app.add_typer(data_app)
 app.add_typer(fleet_app)
 for command in COMMANDS:

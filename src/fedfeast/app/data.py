@@ -1,15 +1,21 @@
 """The commands under ``fedfeast data``: what is there, prepare it, fetch it."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from fedfeast.app.help import Commands
 from fedfeast.app.options import JsonOption
 from fedfeast.app.output import console_for, print_result
 
 data_app = typer.Typer(
-    name="data", help="List, prepare and fetch data sets.", no_args_is_help=True, pretty_exceptions_enable=False
+    name="data",
+    help="List, prepare and fetch data sets.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    cls=Commands,
 )
 
 NameArgument = Annotated[str, typer.Argument(help="cifar10, cifar100, cinic10, tinyimagenet, fashion-mnist.")]
@@ -87,8 +93,15 @@ def fetch(name: NameArgument, folder: FolderOption = None, as_json: JsonOption =
 
 
 def _present(content: dict[str, Any], as_json: bool) -> None:
-    from rich.console import RenderableType
+    told = tell_prepared(content)
+    told.insert(1, f"Use it with --set data.name={content['name']}")
+    if "licence" in content:
+        told.append(f"Licence: {content['licence']}. Please cite: {content['citation']}.")
+    print_result(content, list(told), as_json)
 
+
+def tell_prepared(content: Mapping[str, Any]) -> list[str]:
+    """Return a line on what was prepared, then what was skipped."""
     from fedfeast.data.reading.prepared import facts_in
     from fedfeast.presentation.tables import example_in_words, outputs_in_words
 
@@ -96,7 +109,14 @@ def _present(content: dict[str, Any], as_json: bool) -> None:
     examples = ", ".join(f"{count:,} {split}" for split, count in facts.examples.items())
     clients = f", {facts.clients:,} clients" if facts.clients else ""
     line = f"{content['name']} is prepared: {outputs_in_words(facts)}, {example_in_words(facts)}, {examples}{clients}."
-    told: list[RenderableType] = [line, f"Use it with --set data.name={content['name']}"]
-    if "licence" in content:
-        told.append(f"Licence: {content['licence']}. Please cite: {content['citation']}.")
-    print_result(content, told, as_json)
+    return [line, *_tell_skipped(content)]
+
+
+def _tell_skipped(content: Mapping[str, Any]) -> list[str]:
+    """Return a line on files that were skipped since they are no images, and the first of them; none without any."""
+    if "skipped" not in content:
+        return []
+    count, files = content["skipped"]["count"], content["skipped"]["files"]
+    more = [f"  and {count - len(files)} more"] if count > len(files) else []
+    head = f"{count} {'file was' if count == 1 else 'files were'} skipped:"
+    return [head, *(f"  {one['file']}: {one['reason']}" for one in files), *more]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from fedfeast.app.help import Commands
 from fedfeast.app.output import show
 from fedfeast.errors import InvalidInput
 
@@ -19,6 +20,7 @@ fleet_app = typer.Typer(
     help="Prepare and try a fleet over Flower; needs fedfeast[flower].",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    cls=Commands,
 )
 
 BUDGETS_MACS = {"small": 2e5, "middle": 1.5e6, "top": 12e6}

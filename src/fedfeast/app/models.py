@@ -16,6 +16,7 @@ ParamsOption = Annotated[float | None, typer.Option(help="The most parameters th
 LatencyOption = Annotated[
     float | None, typer.Option(help="The most milliseconds of one inference, measured here with onnxruntime.")
 ]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace what an earlier command wrote there.")]
 SearchOption = Annotated[bool, typer.Option("--search", help="Find a new network for this budget.")]
 
 
@@ -28,6 +29,7 @@ def extract(  # noqa: PLR0913 - each argument is an option of the command
     out: Annotated[
         Path | None, typer.Option(help="The bundle's new folder; beside the run's files by default.")
     ] = None,
+    force: ForceOption = False,
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -41,7 +43,7 @@ def extract(  # noqa: PLR0913 - each argument is an option of the command
     name = "-".join(str(limits).replace("and", "").split()) + ("-searched" if search else "")
     bundle = out if out is not None else folder / "bundles" / name
     with console_for(as_json).status("extracting"):
-        manifest = extract_bundle(run, bundle, limits, search)
+        manifest = extract_bundle(run, bundle, limits, search, force)
     _present(manifest, "bundle", bundle, as_json)
 
 
@@ -64,6 +66,7 @@ def export(  # noqa: PLR0913 - each argument is an option of the command
     normalised: Annotated[
         bool, typer.Option("--normalised", help="Take normalised float32 inputs instead of raw ones, such as pixels.")
     ] = False,
+    force: ForceOption = False,
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -79,15 +82,14 @@ def export(  # noqa: PLR0913 - each argument is an option of the command
     if ladder is None and budgets is None:
         limits = Limits(max_macs, max_params, max_latency)
         with console_for(as_json).status("exporting"):
-            manifest = export_network(run, out, limits, options, search)
+            manifest = export_network(run, out, limits, options, search, force)
         _present(manifest, "file" if out.suffix in (".onnx", ".pt2") else "bundle", out, as_json)
         return
     single = (max_macs, max_params, max_latency, search or None)
     if any(limit is not None for limit in single) or (ladder is not None and budgets is not None):
         raise InvalidInput("--ladder, --budgets and a limit of one network exclude each other: give one of them.")
-    _export_ladder(
-        run, out, ladder if ladder is not None else parse_numbers("--budgets", budgets or ""), options, as_json
-    )
+    numbers = ladder if ladder is not None else parse_numbers("--budgets", budgets or "")
+    _export_ladder(run, out, numbers, options, force, as_json)
 
 
 def verify(
@@ -160,7 +162,7 @@ def _formats(formats: list[str] | None, int8: bool, out: Path) -> tuple[Any, ...
     return (*chosen, "int8") if int8 and "int8" not in chosen else tuple(chosen)
 
 
-def _export_ladder(run: Any, out: Path, budgets: int | list[float], options: Any, as_json: bool) -> None:
+def _export_ladder(run: Any, out: Path, budgets: int | list[float], options: Any, force: bool, as_json: bool) -> None:
     from fedfeast.app.progress import CountedProgress
     from fedfeast.presentation.tables import ladder_table
     from fedfeast.serving.bundle import describe_bundle
@@ -168,9 +170,11 @@ def _export_ladder(run: Any, out: Path, budgets: int | list[float], options: Any
 
     total = budgets if isinstance(budgets, int) else len(budgets)
     with CountedProgress(console_for(as_json), "exporting", total) as progress:
-        index = export_ladder(
-            run, out, budgets, options, lambda done, number, manifest: progress.advance(describe_bundle(manifest))
-        )
+
+        def tell(done: int, number: int, manifest: dict[str, Any]) -> None:
+            progress.advance(describe_bundle(manifest))
+
+        index = export_ladder(run, out, budgets, options, tell, force)
     files = ", ".join(index["rungs"][0]["exports"])
     lines = [f"files    {files} in each folder", f"ladder   {out}"]
     print_result({"ladder": str(out), **index}, [ladder_table(index), *lines], as_json)

@@ -9,8 +9,10 @@ import typer
 from fedfeast.errors import InvalidInput
 from fedfeast.own_code import trusting
 
-RecipeArgument = Annotated[str, typer.Argument(help="A shipped recipe (digits, cifar100-paper, ...) or a TOML file.")]
-RunArgument = Annotated[Path, typer.Argument(help="A run's folder.")]
+RecipeArgument = Annotated[
+    str, typer.Argument(help="A shipped recipe, such as digits (recipes list shows them all), or a TOML file's path.")
+]
+RunArgument = Annotated[Path, typer.Argument(help="A run's folder: what train was given as --out, e.g. runs/digits.")]
 SettingsOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a field of the recipe; may be repeated."),

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from fedfeast.app.options import JsonOption, RecipeArgument, SettingsOption, TrustOption, parse_numbers
-from fedfeast.app.output import console_for, print_result
+from fedfeast.app.output import console_for, print_result, show
+from fedfeast.errors import InvalidInput
 
 
 def plan(
@@ -19,11 +20,13 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Show what a federation will send, compute and cover, before it starts and without its data."""
+    from fedfeast.app.progress import CountedProgress
     from fedfeast.planning import plan_recipe
     from fedfeast.planning.outline import outline
-    from fedfeast.planning.timing import time_passes
+    from fedfeast.planning.timing import passes_to_time, time_passes
     from fedfeast.presentation.plan_tables import describe_plans
     from fedfeast.recipes import load_recipe
+    from fedfeast.units import format_macs
 
     words = settings or []
     for word in words:
@@ -32,8 +35,10 @@ def plan(
     words = [word for word in words if not word.startswith("population.gamma=[")]
     gammas = [] if gamma is None else [[f"population.gamma={one.strip()}"] for one in gamma.split(",")]
     recipes = [load_recipe(recipe, [*words, *one]) for one in gammas or [[]]]
+    built = outline(recipes[0])
+    with CountedProgress(console_for(as_json), "timing passes", len(passes_to_time(built))) as progress:
+        times = time_passes(built, lambda macs: progress.advance(f"{format_macs(macs)} MACs"))
     with console_for(as_json).status("planning"):
-        times = time_passes(outline(recipes[0]))
         plans = [plan_recipe(one, times=times) for one in recipes]
     print_result(plans[0] if len(plans) == 1 else {"plans": plans}, describe_plans(plans), as_json)
 
@@ -55,12 +60,28 @@ def measure(
     as_json: JsonOption = False,
 ) -> None:
     """Measure what this device can afford: latency of a few sizes, MACs a second, memory, a budget. Needs no data."""
-    from fedfeast.presentation.plan_tables import describe_device
-    from fedfeast.serving.measuring import measure_device
+    from fedfeast.app.progress import CountedProgress
+    from fedfeast.presentation.plan_tables import describe_device, timings_table
+    from fedfeast.serving.measuring import TURNS, Timing, measure_device
+    from fedfeast.units import format_macs
 
-    with console_for(as_json).status("measuring"):
-        measured = measure_device(recipe, settings or [], target_ms, threads, variants)
+    timed: dict[str, Timing] = {}
+    try:
+        with CountedProgress(console_for(as_json), "measuring", TURNS * variants) as progress:
+
+            def tell(timing: Timing, total: int) -> None:
+                timed[timing.name] = timing
+                progress.advance(f"{format_macs(timing.macs)} MACs in {timing.milliseconds:.3g} ms", total)
+
+            measured = measure_device(recipe, settings or [], target_ms, threads, variants, tell)
+    except BaseException:  # Ctrl-C too: what was measured until then took its time
+        if timed:
+            rows = [timing.facts() for timing in timed.values()]
+            show(console_for(as_json), timings_table(rows, "measured before it stopped"))
+        raise
     print_result(measured, describe_device(measured), as_json)
+    if "refused" in measured:
+        raise InvalidInput(measured["refused"])
 
 
 def methods(

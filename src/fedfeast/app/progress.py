@@ -1,12 +1,12 @@
 """The live display of long work."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -17,6 +17,8 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
+from rich.text import Text
 
 from fedfeast.app.output import show
 
@@ -25,20 +27,38 @@ if TYPE_CHECKING:
     from fedfeast.studies import RunProgress
 
 PLAIN_EVERY_SECONDS = 10.0  # between lines where there is no terminal
+PACE_SECONDS = 1800.0  # over which the remaining time is estimated: a round alone may take minutes
+MOST_NAME_COLUMNS = 24  # of what is being done
+OTHER_COLUMNS = MOST_NAME_COLUMNS + len(" 10000/10000 0:00:00 ")  # all but the bar
+LEAST_BAR_COLUMNS = 10
+
+
+class _Bars(Progress):
+    """A bar with its numbers for each task, and below all of them what else there is to say, whatever its length."""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """Return the bars, and a line for each task that has something to say, named where there are several."""
+        yield self.make_tasks_table(self.tasks)
+        telling = [task for task in self.tasks if task.visible and task.fields.get("detail")]
+        for task in telling:
+            name = f"{task.description}: " if len(self.tasks) > 1 else ""
+            yield Text.from_markup(f"{name}{escape(task.fields['detail'])}")
 
 
 class _Display:
-    """Progress bars on a terminal; now and then a line elsewhere."""
+    """Progress bars on a terminal, from 60 columns on; now and then a line elsewhere."""
 
     def __init__(self, console: Console, *columns: ProgressColumn) -> None:
         self._console = console
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            *(columns or (MofNCompleteColumn(), TextColumn("{task.fields[detail]}"))),
+        short = Column(no_wrap=True, overflow="ellipsis", max_width=MOST_NAME_COLUMNS)
+        self._progress = _Bars(
+            TextColumn("{task.description}", table_column=short),
+            BarColumn(bar_width=min(40, max(LEAST_BAR_COLUMNS, console.width - OTHER_COLUMNS))),
+            *(columns or (MofNCompleteColumn(),)),
             TimeRemainingColumn(),
             console=console,
             disable=not console.is_terminal,
+            speed_estimate_period=PACE_SECONDS,
         )
         self._last_line = time.monotonic()
 
@@ -61,9 +81,12 @@ class _Display:
 class LiveProgress(_Display):
     """Shows a run: its rounds, then its test curve."""
 
-    def __init__(self, console: Console, metric: "Metric | None" = None) -> None:
+    def __init__(
+        self, console: Console, metric: "Metric | None" = None, cost: Callable[[int], object] | None = None
+    ) -> None:
         super().__init__(console)
         self._metric = metric  # of the validated scores; without it accuracy
+        self._cost = cost  # what so many rounds cost, said before the first
         self._task: TaskID | None = None
         self._total = 0
         self._validation = ""
@@ -74,6 +97,8 @@ class LiveProgress(_Display):
             self._console.print(f"[yellow]checkpoint {escape(name)} is damaged and passed over[/]")
         if 0 < finished_rounds < total_rounds:
             self._console.print(f"going on after round {finished_rounds}")
+        if self._cost is not None and finished_rounds < total_rounds:
+            show(self._console, str(self._cost(total_rounds - finished_rounds)))
         self._total = total_rounds
         self._task = self._progress.add_task("training", total=total_rounds, completed=finished_rounds, detail="")
 
@@ -212,10 +237,11 @@ class CountedProgress(_Display):
         self._description, self._total, self._done = description, total, 0
         self._task = self._progress.add_task(description, total=total, detail="")
 
-    def advance(self, detail: str) -> None:
-        """Count one more piece as done."""
+    def advance(self, detail: str, total: int | None = None) -> None:
+        """Count one more piece as done; the total may turn out to be another."""
         self._done += 1
-        self._progress.update(self._task, completed=self._done, detail=detail)
+        self._total = self._total if total is None else total
+        self._progress.update(self._task, completed=self._done, total=self._total, detail=detail)
         self._plain_line(f"{self._description} {self._done}/{self._total}  {detail}")
 
 

@@ -27,6 +27,9 @@ def study(  # noqa: PLR0913 - an argument an option
         str | None, typer.Option(help="One of the study's data sets, by default its first; study list has them.")
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of every run, to shorten a study.")] = None,
+    arm: Annotated[
+        list[str] | None, typer.Option(help="Only this arm, e.g. A-0.2 of plus; may be given several times.")
+    ] = None,
     seeds: Annotated[str, typer.Option(help="One or several seeds, e.g. 0,1,2: mean and spread are reported.")] = "0",
     at_once: Annotated[
         int, typer.Option(help="How many runs share the device, a process each; they come out as one by one.")
@@ -48,7 +51,7 @@ def study(  # noqa: PLR0913 - an argument an option
     if name == "list":
         _list_studies(as_json)
     else:
-        options = StudyOptions(dataset, rounds, parse_seeds(seeds), settings or (), runs)
+        options = StudyOptions(dataset, rounds, parse_seeds(seeds), settings or (), runs, arm or ())
         words = [*study_words(name, out, options), *at_once_words(at_once, mps), *trust_words(trust)]
         refuse_at_once(at_once, mps)
         _run_study(name, out, options, at_once, mps, words, as_json)
@@ -145,6 +148,7 @@ def study_words(name: str, out: Path | None, options: "StudyOptions") -> list[st
         "--seeds": ",".join(map(str, options.seeds)) if tuple(options.seeds) != (0,) else None,
     }
     words = [str(word) for option, value in given.items() if value is not None for word in (option, value)]
+    words += [word for name in options.arms for word in ("--arm", name)]
     return ["study", name, *words, *setting_words(list(options.settings))]
 
 

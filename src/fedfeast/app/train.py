@@ -1,5 +1,7 @@
 """The commands that train a run and tell of it: train, evaluate, report."""
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -7,22 +9,34 @@ import typer
 
 from fedfeast.app.options import (
     JsonOption,
-    RecipeArgument,
     RunArgument,
     SettingsOption,
     TrustOption,
     setting_words,
     trust_words,
 )
-from fedfeast.app.output import console_for, print_result
+from fedfeast.app.output import console_for, print_result, show
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fedfeast.planning.cost import Cost
     from fedfeast.runs import Run
 
 
 def train(
-    recipe: RecipeArgument,
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            help="A shipped recipe, such as digits (recipes list shows them all), a TOML file's path, "
+            "or a folder of photos, FOLDER/CLASS/*.jpg."
+        ),
+    ],
     out: Annotated[Path | None, typer.Option(help="The run's folder; runs/RECIPE by default.")] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="Train as many rounds as fit this time; 10 for a folder of photos without training.rounds."),
+    ] = None,
     engine: Annotated[
         str | None, typer.Option(help="eager or graphs (needs CUDA); by default what suits the device.")
     ] = None,
@@ -30,23 +44,50 @@ def train(
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Train a recipe; where the folder holds an unfinished run of it, go on from its last checkpoint."""
+    """Train a recipe, first saying what it will cost; where the folder holds an unfinished run of it, go on."""
+    began = time.monotonic()  # before torch is loaded
     from fedfeast.app.progress import LiveProgress
     from fedfeast.app.stopping import errors_said_once, join_training, stops_explained
+    from fedfeast.planning.own_photos import is_photo_folder
     from fedfeast.runs import Run
+    from fedfeast.runs.run import photo_limit
+    from fedfeast.runs.time_budget import TimeLimit
 
     settings = [*(settings or []), *([f"engine.name={engine}"] if engine else [])]
     ranks = join_training()
+    console = console_for(as_json, quiet=not ranks.leads)
     with errors_said_once(ranks):
-        run = Run.create(recipe, out, settings)
-        words = ["train", recipe, "--out", str(run.folder.path), *setting_words(settings), *trust_words(trust)]
+        limit = None if minutes is None else TimeLimit(minutes, began)
+        source, given = recipe, settings
+        if is_photo_folder(recipe):
+            limit = limit or photo_limit(settings)
+            source, given = ranks.from_leader(lambda: _take_photos(recipe, settings, console))
+        with console.status("trying how long a round takes" if limit is not None else "assembling"):
+            run = Run.create(source, out, given, limit=limit)
+        if run.time_budget is not None:
+            show(console, run.time_budget.sentence())
+        timed = [] if limit is None else ["--minutes", f"{limit.minutes:g}"]
+        words = ["train", recipe, "--out", str(run.folder.path), *timed, *setting_words(settings), *trust_words(trust)]
         with (
             stops_explained(ranks, words, lambda finished: f"{finished} of {run.recipe.training.rounds}"),
-            LiveProgress(console_for(as_json, quiet=not ranks.leads), run.metric) as progress,
+            LiveProgress(console, run.metric, _cost_of(run, ranks.size)) as progress,
         ):
             run.train(progress)
     if ranks.leads:
         _present(run, as_json)
+
+
+def _take_photos(folder: str, settings: list[str], console: "Console") -> tuple[str, list[str]]:
+    """Prepare a folder's photos, saying what came of it; return the recipe that takes them, and its settings."""
+    from fedfeast.app.data import tell_prepared
+    from fedfeast.app.progress import ShareProgress
+    from fedfeast.planning.own_photos import recipe_for_photos
+
+    with ShareProgress(console) as bar:
+        stands_for = recipe_for_photos(folder, settings, lambda done, total: bar.show("decoding", done, total))
+    if stands_for.photos.description is not None:
+        show(console, *tell_prepared(stands_for.photos.description))
+    return stands_for.recipe, [*(f'{key}="{value}"' for key, value in stands_for.settings.items()), *settings]
 
 
 def evaluate(
@@ -89,6 +130,16 @@ def report(
 
         write_events(runs, tensorboard)
     print_result({"report": str(page), "files": [str(file) for file in files]}, [f"report   {page}"], as_json)
+
+
+def _cost_of(run: "Run", processes: int) -> "Callable[[int], Cost]":
+    """Return what says what so many rounds of a run cost; it is asked when the federation is there."""
+    from fedfeast.planning.cost import estimate_cost
+    from fedfeast.planning.outline import outline
+
+    return lambda rounds: estimate_cost(
+        outline(run.recipe), run.federation.partition.shards.sizes.astype(float), rounds, processes
+    )
 
 
 def _present(run: "Run", as_json: bool, other: "Run | None" = None) -> None:

@@ -23,6 +23,8 @@ from fedfeast.data.examples import Normalisation as Normalisation
 from fedfeast.data.examples import ShardedExamples as ShardedExamples
 from fedfeast.data.examples import measure_normalisation as measure_normalisation
 from fedfeast.data.mixing import Mixing as Mixing
+from fedfeast.data.photo_folders import PreparedPhotos as PreparedPhotos
+from fedfeast.data.photo_folders import prepare_photos as prepare_photos
 from fedfeast.data.reading.catalogue import EMBEDDED as EMBEDDED
 from fedfeast.data.reading.catalogue import OFFICIAL as OFFICIAL
 from fedfeast.data.reading.facts import DatasetFacts as DatasetFacts

@@ -15,6 +15,7 @@ from fedfeast.data.augmentation import (
     draw_augmentation,
     normalise,
 )
+from fedfeast.data.class_prior import ClassPrior
 from fedfeast.data.examples import Examples, Normalisation
 from fedfeast.data.mixing import Mixing, MixPlan, apply_mixing, draw_mixing, mixed_labels
 from fedfeast.data.randaugment import send
@@ -40,6 +41,7 @@ class Preparation:
     draws: bool = False  # whether passes draw, as dropout does
     last_batch: LastBatch = "topped-up"  # of an epoch
     least_distinct: int = 1  # examples that a batch has to choose from; with fewer it is left out
+    class_prior: ClassPrior | None = None  # what the loss knows of a client's classes
 
     def count_steps(self, num_examples: int) -> int:
         """Return B_i: the mini-batches of a client's round."""
@@ -124,8 +126,14 @@ def draw_local_plan(
         rows[steps - 1 :: steps] = num_examples % batch_size
     augmentation = draw_augmentation(preparation.augmentation, order.size, generator)
     # Choice: the turns go on over rounds, else a client of one step a round would never see CutMix.
+    mixes = preparation.mixing is not None and preparation.mixing.is_of(round_index)
     mixing = draw_mixing(
-        preparation.mixing, len(order), batch_size, _image_size(shape), generator, first_turn=round_index
+        preparation.mixing if mixes else None,
+        len(order),
+        batch_size,
+        _image_size(shape),
+        generator,
+        first_turn=round_index,
     )
     if is_short:
         mixing = mixing.within(rows)

@@ -21,6 +21,11 @@ class Mixing:
     mixup_beta: float = 1.0
     cutmix_beta: float = 1.0
     turns: Literal["alternate", "coin"] = "alternate"
+    num_rounds: int | None = None  # the first ones, in which images are mixed; None: in all
+
+    def is_of(self, round_index: int) -> bool:
+        """Return whether images are mixed in a round."""
+        return self.num_rounds is None or round_index < self.num_rounds
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,8 +1,8 @@
 """The eager engine: clients one after another in plain PyTorch. The reference that every other engine must equal."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Container, Hashable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
@@ -11,7 +11,20 @@ import torch
 from torch import Tensor
 
 from fedfeast.data import Batch, Examples, Preparation, ShardedExamples, draw_local_plan, make_batches
-from fedfeast.federation import Assignment, Collected, Constants, Engine, LocalSgd, Method, RoundOrder
+from fedfeast.federation import (
+    CLASS_PRIOR,
+    Assignment,
+    Collected,
+    Constants,
+    Engine,
+    LocalSgd,
+    Method,
+    Pass,
+    RoundOrder,
+    activated_shares,
+    counted_by,
+    pass_loss,
+)
 from fedfeast.networks import Layout
 from fedfeast.networks.normalisation import ByBatch, by_batch
 from fedfeast.randomness import named_generator
@@ -32,6 +45,8 @@ class ClientSlot:
         self._effective = torch.zeros_like(self._weights) if method.changes_weights else self._weights
         self._leaves = lru_cache(maxsize=LEAF_SETS)(self._make_leaves)
         self._reached: set[str] = set()  # the tensors that the step's passes went through
+        self._passed: set[Hashable] = set()  # the networks
+        self.activations: Counter[frozenset[Hashable]] = Counter()  # the client's steps, by their networks
 
     def load(self, assignment: Assignment, received: Tensor) -> None:
         """Take in the vector that a client received."""
@@ -39,17 +54,20 @@ class ClientSlot:
         self.weights, self.gradient = self._weights[: layout.size], self._gradient[: layout.size]
         self.weights.copy_(received)
         self._velocity: Tensor | None = None  # made with the first step that has momentum
+        self.activations = Counter()
         self.constants: Constants = {name: one.to(self._device) for name, one in assignment.constants.items()}
 
     def begin_step(self) -> None:
         """Forget the last step's gradient; make the weights that this step's passes compute with."""
         self.gradient.zero_()
         self._reached.clear()
+        self._passed.clear()
         if self._method.changes_weights:
             self._effective[: self.layout.size] = self._method.weights(self.weights, self.constants)
 
     def end_step(self, sgd: LocalSgd, learning_rate: float) -> None:
         """Update the weights by the gradients that the step's passes added up."""
+        self.activations[frozenset(self._passed)] += 1
         if self._method.changes_weights:
             self.gradient.copy_(self._method.weight_gradient(self.gradient, self.weights, self.constants))
         if sgd.momentum and self._velocity is None:
@@ -61,6 +79,7 @@ class ClientSlot:
         """Return an architecture's tensors as autograd leaves, each with its place in the gradient."""
         leaves = self._leaves(self.layout, architecture)
         self._reached.update(leaves.weights)
+        self._passed.add(architecture)
         return leaves
 
     def _make_leaves(self, layout: Layout, architecture: Hashable) -> "Leaves":
@@ -100,8 +119,9 @@ def train_client(
         carried = None
         for one_pass in method.passes(assignment, step, generator):
             leaves = slot.leaves(one_pass.architecture)
-            outputs = method.network.forward(leaves.weights, batch.inputs, one_pass.architecture, layers)
-            loss, carried = method.loss(one_pass.role, outputs, batch, carried, slot.constants)
+            given = batch if one_pass.part == 1 else batch.leading(one_pass.rows(len(batch.inputs)))
+            outputs = method.network.forward(leaves.weights, given.inputs, one_pass.architecture, layers)
+            loss, carried = pass_loss(method, one_pass.role, outputs, given, carried, slot.constants)
             leaves.add_gradient_of(loss)
             losses[one_pass.role].append(loss.detach())
         slot.end_step(sgd, learning_rate)
@@ -164,8 +184,31 @@ def train_locally(
     generator = named_generator(this.seed, "round", this.round_index, "client", assignment.client.index)
     plan = draw_local_plan(len(examples), examples.shape, this.preparation, this.round_index, generator)
     batches = make_batches(examples, plan, this.preparation, this.dtype)
-    slot.load(assignment, received)
+    slot.load(with_prior(assignment, examples.labels, this.preparation, this.dtype), received)
     return train_client(method, assignment, slot, batches, this.sgd, this.learning_rate, generator), plan.num_steps
+
+
+def with_prior(assignment: Assignment, labels: Tensor, preparation: Preparation, dtype: torch.dtype) -> Assignment:
+    """Return a client's assignment with its class prior, where it adds one to its logits; it leaves no client."""
+    if preparation.class_prior is None:
+        return assignment
+    prior = preparation.class_prior.of(labels, dtype)
+    return replace(assignment, constants={**assignment.constants, CLASS_PRIOR: prior})
+
+
+def draw_passes(
+    method: Method,
+    assignment: Assignment,
+    shape: tuple[int, ...],
+    preparation: Preparation,
+    seed: int,
+    round_index: int,
+) -> list[list[Pass]]:
+    """Draw the passes that a client's round has, step by step, as the client does; its examples have a shape."""
+    client = assignment.client
+    generator = named_generator(seed, "round", round_index, "client", client.index)
+    plan = draw_local_plan(client.num_examples, shape, preparation, round_index, generator)
+    return [method.passes(assignment, step, generator) for step in range(plan.num_steps)]
 
 
 class EagerEngine(Engine):
@@ -198,6 +241,9 @@ class EagerEngine(Engine):
             client_losses, steps = train_locally(self.method, assignment, sent, examples, self._slot, this)
             returned = policy.reply(assignment, round_index, sent, self._slot.weights)
             counted = self.method.counted(assignment, sent, returned)
+            if policy.aggregation.activated_share:
+                layout, activations = assignment.slice_map.layout, self._slot.activations
+                counted = counted_by(activated_shares(self.method.network, layout, activations, self._device), counted)
             aggregator.take(assignment, sent, returned, counted)
             num_steps += steps
             for role, values in client_losses.items():

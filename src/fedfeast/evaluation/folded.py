@@ -1,7 +1,7 @@
 """Layers that measure the elastic network on a GPU: norms folded into convolutions, few passes over the features."""
 
-from collections.abc import Callable
 from importlib.util import find_spec
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -15,12 +15,35 @@ from fedfeast.networks.normalisation import ByStatistics, Statistics
 TENSOR_CORES = (8, 0)  # the compute capability from which convolutions of float32 are made in TF32
 MOST_ELEMENTS = 2**31  # that an index of 32 bits can count
 
-Rectify = Callable[[Tensor, Tensor, Tensor | None, Tensor | None], Tensor]
+
+class Rectify(Protocol):
+    """What follows a folded convolution, in place."""
+
+    def __call__(
+        self,
+        features: Tensor,
+        shift: Tensor,
+        added: Tensor | None = None,
+        added_shift: Tensor | None = None,
+        signed: bool = False,
+    ) -> Tensor:
+        """Do what ``rectify_`` does."""
 
 
-def rectify_(features: Tensor, shift: Tensor, added: Tensor | None = None, added_shift: Tensor | None = None) -> Tensor:
-    """Shift by channel and rectify in place; what is added, itself shifted, comes on top before a second rectifier."""
-    features = F.relu_(features.add_(_per_channel(shift)))
+def rectify_(
+    features: Tensor,
+    shift: Tensor,
+    added: Tensor | None = None,
+    added_shift: Tensor | None = None,
+    signed: bool = False,
+) -> Tensor:
+    """Shift by channel and rectify in place; what is added, itself shifted, comes on top before a second rectifier.
+
+    ``signed``: that is the only one.
+    """
+    features.add_(_per_channel(shift))
+    if not signed:
+        F.relu_(features)
     if added is None:
         return features
     if added_shift is not None:
@@ -42,17 +65,17 @@ class FoldedLayers(ByStatistics):
         images = images.to(self.dtype, memory_format=torch.channels_last)
         return self._rectify(*self._convolve(weights, "stem.conv", "stem.norm", images, stride), None, None)
 
-    def block(self, weights: Weights, name: str, features: Tensor, stride: int) -> Tensor:
+    def block(self, weights: Weights, name: str, features: Tensor, stride: int, signed: bool = False) -> Tensor:
         """Return the output of a residual block."""
         hidden, shift = self._convolve(weights, f"{name}.conv1", f"{name}.norm1", features, stride)
         hidden = self._rectify(hidden, shift, None, None)
         hidden, shift = self._convolve(weights, f"{name}.conv2", f"{name}.norm2", hidden, 1)
         if f"{name}.shortcut" not in weights:
-            return self._rectify(hidden, shift, features, None)
+            return self._rectify(hidden, shift, features, None, signed)
         if stride > 1:
             features = F.avg_pool2d(features, stride, ceil_mode=True)
         projected, added_shift = self._convolve(weights, f"{name}.shortcut", f"{name}.shortcut_norm", features, 1)
-        return self._rectify(hidden, shift, projected, added_shift)
+        return self._rectify(hidden, shift, projected, added_shift, signed)
 
     def _convolve(self, weights: Weights, conv: str, norm: str, features: Tensor, stride: int) -> tuple[Tensor, Tensor]:
         """Return the folded convolution, which keeps the size at stride 1, and the shift to come."""
@@ -92,11 +115,17 @@ def is_exact(layers: Layers) -> bool:
     return not isinstance(layers, FoldedLayers) or layers.dtype != torch.float16
 
 
-def _fused(features: Tensor, shift: Tensor, added: Tensor | None, added_shift: Tensor | None) -> Tensor:
+def _fused(
+    features: Tensor,
+    shift: Tensor,
+    added: Tensor | None = None,
+    added_shift: Tensor | None = None,
+    signed: bool = False,
+) -> Tensor:
     from fedfeast.evaluation.rectifying import rectify_in_one_pass_
 
     do = rectify_in_one_pass_ if features.numel() < MOST_ELEMENTS else rectify_
-    return do(features, shift, added, added_shift)
+    return do(features, shift, added, added_shift, signed)
 
 
 def _per_channel(vector: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ def _rectify(  # noqa: PLR0913  # pointers and sizes, one by one
     VECTOR: tl.constexpr,
     ADD: tl.constexpr,
     SHIFT_ADDED: tl.constexpr,
+    SIGNED: tl.constexpr,
     VECTORS: tl.constexpr,
 ):
     # A vector is a few neighbouring channels of a pixel; channels lie together, so that all features are one row of it.
@@ -30,7 +31,8 @@ def _rectify(  # noqa: PLR0913  # pointers and sizes, one by one
     channel = tl.multiple_of(vector * VECTOR % num_channels, VECTOR)[:, None] + inner
     values = tl.load(features + place, mask=is_place, other=0.0).to(tl.float32)
     values += tl.load(shift + channel, mask=is_place, other=0.0)
-    values = tl.where(values < 0, 0.0, values)  # a maximum would make zeros of what is not a number
+    if not SIGNED:
+        values = tl.where(values < 0, 0.0, values)  # a maximum would make zeros of what is not a number
     if ADD:
         values += tl.load(added + place, mask=is_place, other=0.0).to(tl.float32)
         if SHIFT_ADDED:
@@ -40,7 +42,11 @@ def _rectify(  # noqa: PLR0913  # pointers and sizes, one by one
 
 
 def rectify_in_one_pass_(
-    features: Tensor, shift: Tensor, added: Tensor | None = None, added_shift: Tensor | None = None
+    features: Tensor,
+    shift: Tensor,
+    added: Tensor | None = None,
+    added_shift: Tensor | None = None,
+    signed: bool = False,
 ) -> Tensor:
     """Do what ``rectify_`` of folded layers does, in float32 and one pass, to channels-last features in place."""
     for one in (features, features if added is None else added):
@@ -51,6 +57,7 @@ def rectify_in_one_pass_(
     count, vectors = features.numel() // vector, ELEMENTS // vector
     _rectify[(triton.cdiv(count, vectors),)](
         features, shift, features if added is None else added, shift if added_shift is None else added_shift,
-        count, channels, VECTOR=vector, ADD=added is not None, SHIFT_ADDED=added_shift is not None, VECTORS=vectors,
+        count, channels, VECTOR=vector, ADD=added is not None, SHIFT_ADDED=added_shift is not None, SIGNED=signed,
+        VECTORS=vectors,
     )  # fmt: skip
     return features

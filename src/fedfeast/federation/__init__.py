@@ -1,5 +1,9 @@
 """What a round is, for any method."""
 
+from fedfeast.federation.activation import Activations as Activations
+from fedfeast.federation.activation import activated_shares as activated_shares
+from fedfeast.federation.activation import count_activations as count_activations
+from fedfeast.federation.activation import counted_by as counted_by
 from fedfeast.federation.aggregation.accumulator import Accumulator as Accumulator
 from fedfeast.federation.aggregation.accumulator import Answers as Answers
 from fedfeast.federation.aggregation.adversary import Adversary as Adversary
@@ -24,7 +28,9 @@ from fedfeast.federation.engine import RoundOrder as RoundOrder
 from fedfeast.federation.engine import RoundResult as RoundResult
 from fedfeast.federation.engine import TooFewAnswers as TooFewAnswers
 from fedfeast.federation.local_sgd import LocalSgd as LocalSgd
+from fedfeast.federation.losses import CLASS_PRIOR as CLASS_PRIOR
 from fedfeast.federation.losses import mixed_cross_entropy as mixed_cross_entropy
+from fedfeast.federation.losses import pass_loss as pass_loss
 from fedfeast.federation.losses import soft_cross_entropy as soft_cross_entropy
 from fedfeast.federation.losses import supervised_loss as supervised_loss
 from fedfeast.federation.method import Method as Method
@@ -37,3 +43,5 @@ from fedfeast.federation.records import OperatingPoint as OperatingPoint
 from fedfeast.federation.records import Pass as Pass
 from fedfeast.federation.records import State as State
 from fedfeast.federation.schedule import learning_rate as learning_rate
+from fedfeast.federation.server_step import Merged as Merged
+from fedfeast.federation.server_step import ServerOptimiser as ServerOptimiser

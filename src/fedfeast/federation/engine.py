@@ -45,9 +45,10 @@ class Collected:
 
 @dataclass(frozen=True, eq=False)
 class RoundResult:
-    """The global vector after a round, and what was measured on the way."""
+    """What a round's answers were merged to, and what was measured on the way."""
 
-    flat: Tensor
+    flat: Tensor  # where nobody answered, that of the order
+    answered: Tensor  # where anybody answered
     num_steps: int
     losses: Mapping[str, float]  # role -> mean over all passes of the round
     setup_seconds: float = 0.0
@@ -73,6 +74,7 @@ class Engine(ABC):
         merged = self.method.merge(order.flat, collected.answers)
         return RoundResult(
             merged,
+            collected.answers.answered(),
             collected.num_steps,
             losses,
             collected.setup_seconds,

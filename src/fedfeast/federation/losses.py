@@ -5,6 +5,25 @@ from torch import Tensor
 
 from fedfeast.data import Batch
 from fedfeast.data.tasks import CLASSIFICATION
+from fedfeast.federation.method import Method
+from fedfeast.federation.records import Constants
+
+CLASS_PRIOR = "class_prior"  # the constant that a client adds to its logits, made where its labels are
+
+
+def pass_loss(
+    method: Method,
+    role: str,
+    outputs: tuple[Tensor, ...],
+    batch: Batch,
+    carried: Tensor | None,
+    constants: Constants,
+) -> tuple[Tensor, Tensor | None]:
+    """Return the method's loss of a pass, and what it leaves, after a client's class prior where there is one."""
+    prior = constants.get(CLASS_PRIOR)
+    if prior is not None:
+        outputs = tuple(one + prior for one in outputs)
+    return method.loss(role, outputs, batch, carried, constants)
 
 
 def supervised_loss(outputs: Tensor, batch: Batch) -> Tensor:

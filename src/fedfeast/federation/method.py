@@ -12,6 +12,7 @@ from fedfeast.federation.aggregation.accumulator import Answers
 from fedfeast.federation.local_sgd import LocalSgd
 from fedfeast.federation.parts import Parts
 from fedfeast.federation.records import Assignment, Client, Constants, Deployed, OperatingPoint, Pass, State
+from fedfeast.federation.server_step import ServerOptimiser
 from fedfeast.networks import Network
 from fedfeast.routing import LeadingSlices
 
@@ -62,6 +63,11 @@ class Method(ABC):
         return False
 
     @property
+    def takes_parts(self) -> bool:
+        """Whether some passes are given a part of the mini-batch alone."""
+        return False
+
+    @property
     def least_macs(self) -> int:
         """The smallest budget that the method is made for; clients below it are an error unless excluded."""
         return self.operating_points()[0].price
@@ -74,6 +80,10 @@ class Method(ABC):
         """Return the clients' optimiser, given the one that all methods share."""
         return common
 
+    def server_optimiser(self, common: ServerOptimiser) -> ServerOptimiser:
+        """Return the server's optimiser, whose ``server_step`` follows ``merge``, given that of the recipe."""
+        return common
+
     def trains(self, budget_macs: float) -> bool:
         """Return whether a client with this budget takes part in training."""
         return budget_macs >= self.least_macs
@@ -84,13 +94,21 @@ class Method(ABC):
     ) -> tuple[list[Assignment], State]:
         """Give every client of the cohort its part in this round, which starts from the global vector."""
 
+    def rounds_alike(self) -> Mapping[int, float]:
+        """Return rounds that stand for all rounds of a run, each with its share of them."""
+        return {0: 1.0}
+
+    def fullest_step(self) -> Sequence[Pass]:
+        """Return a step for which there must be room where the first rounds have smaller ones, else nothing."""
+        return ()
+
     @abstractmethod
     def passes(self, assignment: Assignment, step: int, generator: np.random.Generator) -> list[Pass]:
         """Return the passes of one local step, in order."""
 
     @abstractmethod
     def expected_passes(self, assignment: Assignment) -> dict[Hashable, float]:
-        """Return how often a local step passes through each architecture on average."""
+        """Return how often a local step passes through each architecture on average; a part of a batch is as much."""
 
     def served_macs(self, assignment: Assignment) -> int:
         """Return what one inference of the largest network that a client trains would cost it."""
@@ -123,7 +141,7 @@ class Method(ABC):
         return tuple(dict.fromkeys(point.architecture for point in self.operating_points()))
 
     def merge(self, flat: Tensor, answers: Answers) -> Tensor:
-        """Return the global vector after the round."""
+        """Return the vector that was sent with the answers in place of what they answer."""
         return answers.merged_with(flat)
 
     def deploy(self, flat: Tensor, point: OperatingPoint) -> Deployed:

@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import ceil
 
 from torch import Tensor
 
@@ -42,6 +43,14 @@ class Pass:
 
     architecture: Hashable
     role: str
+    part: float = 1.0  # of the mini-batch's examples that it is given: the first ones
+
+    def rows(self, num_examples: int) -> int:
+        """Return how many examples of a mini-batch it is given; batch statistics need two."""
+        if self.part == 1:
+            return num_examples
+        # Ten decimals first: a product such as 0.55 * 100 lies a little above the whole number it means.
+        return min(num_examples, max(2, ceil(round(self.part * num_examples, 10))))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Certificates for TLS and keys for node authentication: a small authority of one's own, for tests and small fleets."""
 
 import ipaddress
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,6 +16,8 @@ from fedfeast.errors import InvalidInput
 
 DAYS = 365
 AUTHORITY_DAYS = 3650  # nodes need nothing new as long as it lasts
+LABEL = r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)"  # between the dots of a host's name
+MOST_CHARACTERS = 253  # of such a name
 LOOPBACK = ("127.0.0.1", "localhost")  # where the gateway, the server app and the operator reach the SuperLink
 
 
@@ -41,6 +44,8 @@ def make_server_credentials(folder: Path, hosts: Sequence[str]) -> ServerCredent
     """Write a certificate authority and a server certificate for the given names or addresses and for this machine."""
     if not hosts:
         raise InvalidInput("no host was given: name the address that nodes will use, e.g. fleet.example.org.")
+    for host in hosts:
+        _refuse_impossible(host)
     folder.mkdir(parents=True, exist_ok=True)
     files = ServerCredentials.within(folder)
     _refuse_existing(files.authority, files.authority_key, files.certificate, files.key)
@@ -64,6 +69,8 @@ def renew_server_certificate(folder: Path, hosts: Sequence[str] = ()) -> ServerC
 
     Nodes keep the authority's certificate and their keys.
     """
+    for host in hosts:
+        _refuse_impossible(host)
     files = ServerCredentials.within(folder)
     try:
         authority = x509.load_pem_x509_certificate(files.authority.read_bytes())
@@ -98,7 +105,7 @@ def _sign_server(
     names = [*hosts, *(name for name in LOOPBACK if name not in hosts)]
     key = ec.generate_private_key(ec.SECP384R1())
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
     days = min(DAYS, (authority.not_valid_after_utc - datetime.now(UTC)).days)
     if days < 1:
         raise InvalidInput(
@@ -167,6 +174,19 @@ def _usage(signs_certificates: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+
+
+def _refuse_impossible(host: str) -> None:
+    """Refuse what is neither an address nor a name that any machine could have."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        is_name = re.fullmatch(rf"(\*\.)?{LABEL}(\.{LABEL})*", host) and len(host) <= MOST_CHARACTERS
+        if not is_name or host.rpartition(".")[2].isdigit():
+            raise InvalidInput(
+                f"{host!r} is no host name or address: give one without scheme and port, e.g. fleet.example.org or "
+                "10.0.0.7."
+            ) from None
 
 
 def _alternative(host: str) -> x509.GeneralName:

@@ -1,6 +1,7 @@
 """The fleet as an engine: a round's slices go out to the nodes and come back; answers are taken in as they arrive."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Any
@@ -10,9 +11,23 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from torch import Tensor
 
 from fedfeast.data import count_steps
+from fedfeast.engines.eager import draw_passes
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import ClientsValidation, Validation
-from fedfeast.federation import Aggregator, Assignment, Collected, Engine, LocalSgd, Method, RoundOrder, TooFewAnswers
+from fedfeast.federation import (
+    Activations,
+    Aggregator,
+    Assignment,
+    Collected,
+    Engine,
+    LocalSgd,
+    Method,
+    RoundOrder,
+    TooFewAnswers,
+    activated_shares,
+    count_activations,
+    counted_by,
+)
 from fedfeast.federation.aggregation.privacy import Privacy
 from fedfeast.federation.aggregation.refusals import norm_of
 from fedfeast.flower.evaluation.asking import FleetEvaluator
@@ -84,11 +99,17 @@ class Reach:
         return SLACK * farthest + 2 * rounding
 
 
+Activated = Callable[[Assignment, int], Activations]  # what the steps of a client's round pass through
+
+
 class FleetEngine(Engine):
     """Runs a round on the nodes of a fleet."""
 
-    def __init__(self, method: Method, fleet: Fleet, dtype: torch.dtype, reach: "Reach") -> None:
+    def __init__(
+        self, method: Method, fleet: Fleet, dtype: torch.dtype, reach: "Reach", activated: Activated | None = None
+    ) -> None:
         self.method, self._fleet, self._dtype, self._reach = method, fleet, dtype, reach
+        self._activated = activated  # where answers count by it
         self._wire = wire_dtype(fleet.settings.wire, dtype)
         self._terms: ConfigRecord = to_json(fleet.terms.to_json())
 
@@ -176,6 +197,13 @@ class FleetEngine(Engine):
             return
         sent = self._sent(assignment, this.order.flat)
         counted = self.method.counted(assignment, sent, answer.weights)
+        if self._activated is not None:
+            # Drawn again from the seed: how much an answer counts is not its client's word.
+            activations = self._activated(assignment, this.order.round_index)
+            shares = activated_shares(
+                self.method.network, assignment.slice_map.layout, activations, this.order.flat.device
+            )
+            counted = counted_by(shares, counted)
         farthest = self._reach.of(assignment, sent, this.order.learning_rate, self._wire)
         if this.aggregator.take(assignment, sent, answer.weights, counted, answer.num_examples, farthest) is None:
             this.note(assignment, answer)
@@ -203,7 +231,13 @@ class FleetClients:
         recipe, preparation = federation.recipe, federation.preparation
         sgd, privacy = build_sgd(recipe, federation.method), build_privacy(recipe)
         reach = Reach(sgd, preparation.batch_size, preparation.local_epochs, privacy)
-        return FleetEngine(federation.method, self.fleet, federation.dtype, reach)
+        method, shape, seed = federation.method, recipe.data.facts.input_shape, recipe.seed
+
+        def activated(assignment: Assignment, round_index: int) -> Activations:
+            return count_activations(draw_passes(method, assignment, shape, preparation, seed, round_index))
+
+        by_activation = activated if recipe.aggregation.activated_share else None
+        return FleetEngine(method, self.fleet, federation.dtype, reach, by_activation)
 
     def available(self, federation: Federation, round_index: int) -> Federation:
         """Wait for enough clients; return the federation with those that have joined and are there."""

@@ -15,10 +15,11 @@ from fedfeast.data import DatasetFacts, Normalisation
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Method
 from fedfeast.flower.messages import MOST_TERMS_BYTES, TermsMessage, from_json
+from fedfeast.networks import ElasticResNet
 from fedfeast.networks.shipped import find_builder
 from fedfeast.recipes.building import build_parts
 from fedfeast.recipes.recipe import Recipe, parse_recipe
-from fedfeast.recipes.suitability import MEMBERS
+from fedfeast.recipes.suitability import MEMBERS, SEARCHED
 from fedfeast.variants.cache import packaged_caches, write_cache
 from fedfeast.version import VERSION
 
@@ -49,7 +50,7 @@ class Terms:
         settings = recipe.settings()
         named = {key: Path(str(settings[key])) for key in NAMED_FILES if key in settings}
         files = {key: path.read_text() for key, path in named.items() if path.is_file()}
-        if recipe.variants.cache == MEMBERS:
+        if recipe.variants.cache in (MEMBERS, SEARCHED):
             files["variants.cache"] = _chosen_members(recipe)
         builder = recipe.network.builder
         return cls(
@@ -130,9 +131,11 @@ def read_terms(records: RecordDict) -> Terms:
 def space_of(method: Method) -> str:
     """Return a short hash of the network and of what is served: equal on both sides, or training makes no sense."""
     network, points = method.network, method.operating_points()
-    content = [
+    content: list[object] = [
         repr(type(network)),
         [[name, shape] for name, shape in network.layout.shapes.items()],
         [[point.price, repr(point.architecture)] for point in points],
     ]
+    if isinstance(network, ElasticResNet) and network.branch != "rectified":
+        content.append(network.branch)  # of the same tensors, another network
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]

@@ -14,7 +14,7 @@ from torch import Tensor
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Assignment, Client, OperatingPoint, Parts, State
 from fedfeast.methods.one_pass import OnePassMethod
-from fedfeast.methods.served_variants import cached_points
+from fedfeast.methods.served_variants import Sampling, cached_points, draw_place
 from fedfeast.methods.tiers import Weighting, weight_of
 from fedfeast.networks import Architecture, ElasticNetwork, ElasticResNet
 from fedfeast.routing import LeadingSlices, SliceMap
@@ -140,10 +140,11 @@ class DeepFedNas(FederatedNas):
     """Networks are drawn from the cache of the fittest ones."""
 
     paper: ClassVar = "Khan et al., DeepFedNAS: Pareto-guided federated neural architecture search, 2026"
+    sampling: Sampling = "uniform"  # of clients without a role: all alike, or in proportion to 1 / MACs
 
     def largest(self, client: Client, generator: np.random.Generator) -> Hashable:
         """Return the cache's last variant, or the last that the client affords."""
-        return self._pool(client)[-1]
+        return self._pool(client)[-1][0]
 
     def smallest(self) -> Hashable:
         """Return the cache's first variant."""
@@ -152,11 +153,12 @@ class DeepFedNas(FederatedNas):
     def drawn(self, client: Client, generator: np.random.Generator) -> Hashable:
         """Return a variant of the cache, or of those that the client affords."""
         pool = self._pool(client)
-        return pool[generator.integers(len(pool))]
+        return pool[draw_place([price for _, price in pool], self.sampling, generator)][0]
 
-    def _pool(self, client: Client) -> list[Hashable]:
+    def _pool(self, client: Client) -> list[tuple[Hashable, int]]:
+        """Return the variants that a client may train, with their prices."""
         variants = self.cache.affordable(client.budget_macs) if self.constrained else self.cache
-        return [variant.architecture for variant in variants]
+        return [(variant.architecture, variant.price) for variant in variants]
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,11 @@
 
 from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
-from typing import ClassVar
+from math import inf
+from typing import ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfeast.errors import InvalidInput
@@ -14,6 +16,25 @@ from fedfeast.networks import ElasticNetwork
 from fedfeast.routing import LeadingSlices, SliceMap, envelope_of
 from fedfeast.units import name_by_macs, number_repeated
 from fedfeast.variants import Variant, VariantCache
+
+Sampling = Literal["uniform", "inverse-macs"]  # all alike, or the cheaper the more often
+
+
+def drawing_chances(prices: Sequence[float], sampling: Sampling) -> NDArray[np.float64]:
+    """Return with which chance each of some variants is drawn."""
+    # Choice: in proportion to 1 / MACs, the price's where a cache has prices (docs/decisions/035).
+    weights = np.ones(len(prices)) if sampling == "uniform" else 1 / np.asarray(prices, dtype=np.float64)
+    return np.asarray(weights / weights.sum())
+
+
+def draw_place(prices: Sequence[float], sampling: Sampling, generator: np.random.Generator) -> int:
+    """Draw one of some variants."""
+    if sampling == "uniform":
+        return int(generator.integers(len(prices)))
+    up_to = np.cumsum(drawing_chances(prices, sampling))
+    return int(
+        np.searchsorted(up_to[:-1], generator.random(), side="right")
+    )  # rounding leaves no place behind the last
 
 
 def cached_points(variants: Iterable[Variant]) -> tuple[OperatingPoint, ...]:
@@ -61,8 +82,12 @@ class EnvelopeRouting(Method):
         return [self.assign(client) for client in cohort], state
 
     def assign(self, client: Client) -> Assignment:
-        """Return what one client receives and may train; it is the same in every round."""
-        affordable = self.cache.affordable(client.budget_macs)
+        """Return what one client receives and may train: all that it affords."""
+        return self.assign_up_to(client, inf)
+
+    def assign_up_to(self, client: Client, greatest_price: float) -> Assignment:
+        """Return what one client receives and may train of what costs at most so many MACs."""
+        affordable = self.cache.affordable(min(client.budget_macs, greatest_price))
         envelope = envelope_of(affordable, self.network)
         if envelope not in self._slice_maps:
             self._slice_maps[envelope] = LeadingSlices.of(self.network.layout, self.network.shapes(envelope))
@@ -72,6 +97,11 @@ class EnvelopeRouting(Method):
     def operating_points(self) -> tuple[OperatingPoint, ...]:
         """Return every cached variant."""
         return cached_points(self.cache)
+
+    @cached_property
+    def _prices(self) -> dict[Hashable, int]:
+        """The MACs that budgets are compared with, by architecture; the least where a cache has one twice."""
+        return {variant.architecture: variant.price for variant in reversed(self.cache.variants)}
 
     @cached_property
     def _slice_maps(self) -> dict[Hashable, SliceMap]:

@@ -1,5 +1,6 @@
 """One tensor, many networks: architectures, their cost, their place in a flat vector, their forward pass."""
 
+from fedfeast.networks.elastic_resnet import Branch as Branch
 from fedfeast.networks.elastic_resnet import ElasticResNet as ElasticResNet
 from fedfeast.networks.elastic_resnet import SlicedVariant as SlicedVariant
 from fedfeast.networks.layers import Weights as Weights

@@ -2,21 +2,25 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedfeast.errors import InvalidInput
 from fedfeast.networks.cost import count_convolution_macs, count_macs, count_parameters
-from fedfeast.networks.initialisation import draw_weights
+from fedfeast.networks.initialisation import draw_weights, refuse_branch_scale
 from fedfeast.networks.layers import Layers, Weights
 from fedfeast.networks.layout import ALIGNMENT, Layout
 from fedfeast.networks.space import Architecture, SearchSpace
 
 Number = TypeVar("Number", int, float)
+
+# Whether what a residual branch adds is rectified before the addition, as in the paper's network, or has either sign.
+Branch = Literal["rectified", "signed"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,13 @@ class ElasticResNet:
     """A network whose architecture is an argument; weights are leading slices of one flat vector."""
 
     space: SearchSpace
+    branch: Branch = "rectified"
+    branch_scale: float = 1.0  # what the scale of a residual branch's last norm starts with
+
+    def __post_init__(self) -> None:
+        refuse_branch_scale(self.branch_scale)
+        if self.branch not in ("rectified", "signed"):
+            raise InvalidInput(f'network.branch = "{self.branch}": give "rectified" or "signed".')
 
     @cached_property
     def layout(self) -> Layout:
@@ -83,18 +94,18 @@ class ElasticResNet:
         return count_parameters(self.space, architecture)
 
     def initial_weights(self, generator: np.random.Generator) -> Tensor:
-        """Draw a flat float32 vector: torch's default initialisation, norms at scale 1 and shift 0."""
-        return draw_weights(self.layout, generator)
+        """Draw a flat float32 vector: torch's default initialisation, norms at scale 1 (or a branch's) and shift 0."""
+        return draw_weights(self.layout, generator, self.branch_scale)
 
     def forward(
         self, weights: Weights, inputs: Tensor, architecture: Architecture, layers: Layers
     ) -> tuple[Tensor, ...]:
         """Return the logits (batch, classes), the only output, of normalised images (batch, channels, h, w)."""
-        features = layers.stem(weights, inputs, self.space.stem_stride)
+        features, signed = layers.stem(weights, inputs, self.space.stem_stride), self.branch == "signed"
         for stage, extra_blocks in enumerate(architecture.depths):
             for block in range(1 + extra_blocks):
                 stride = self.space.stage_strides[stage] if block == 0 else 1
-                features = layers.block(weights, f"stage{stage + 1}.block{block}", features, stride)
+                features = layers.block(weights, f"stage{stage + 1}.block{block}", features, stride, signed)
         pooled = layers.end(features).mean(dim=(2, 3), dtype=weights["head.weight"].dtype)  # (batch, channels)
         return (F.linear(pooled, weights["head.weight"], weights["head.bias"]),)
 
@@ -123,7 +134,7 @@ class ElasticResNet:
 class SlicedVariant(ElasticResNet):
     """One variant of an elastic ResNet with nothing around it, and networks of shares of its width."""
 
-    whole: Architecture
+    whole: Architecture = field(kw_only=True)
 
     @classmethod
     def of(cls, network: ElasticResNet, architecture: Architecture, shares: Sequence[float]) -> "SlicedVariant":
@@ -132,7 +143,8 @@ class SlicedVariant(ElasticResNet):
         own = sorted({space.widths[index] for index in architecture.width_indices})
         widths = tuple(sorted({round(share * width, 10) for share in (1.0, *shares) for width in own}))
         indices = tuple(widths.index(round(space.widths[index], 10)) for index in architecture.width_indices)
-        return cls(replace(space, widths=widths), replace(architecture, width_indices=indices))
+        whole = replace(architecture, width_indices=indices)
+        return cls(replace(space, widths=widths), network.branch, network.branch_scale, whole=whole)
 
     @cached_property
     def layout(self) -> Layout:

@@ -32,12 +32,17 @@ class Layers(ABC):
         features = F.conv2d(images, weights["stem.conv"], stride=stride, padding=1)
         return F.relu_(self._normalised(weights, "stem.norm", features))
 
-    def block(self, weights: Weights, name: str, features: Tensor, stride: int) -> Tensor:
-        """Two 3x3 convolutions, rectified before the addition too; a projected shortcut where there are weights."""
+    def block(self, weights: Weights, name: str, features: Tensor, stride: int, signed: bool = False) -> Tensor:
+        """Two 3x3 convolutions and a shortcut, projected where there are weights; rectified before the addition too.
+
+        A signed branch is added as it is.
+        """
         hidden = F.conv2d(features, weights[f"{name}.conv1"], stride=stride, padding=1)
         hidden = F.relu_(self._normalised(weights, f"{name}.norm1", hidden))
         hidden = F.conv2d(hidden, weights[f"{name}.conv2"], padding=1)
-        hidden = F.relu_(self._normalised(weights, f"{name}.norm2", hidden))
+        hidden = self._normalised(weights, f"{name}.norm2", hidden)
+        if not signed:
+            hidden = F.relu_(hidden)
         if f"{name}.shortcut" in weights:
             if stride > 1:
                 features = F.avg_pool2d(features, stride, ceil_mode=True)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedfeast.errors import InvalidInput
-from fedfeast.networks.initialisation import draw_he_normal, draw_weights
+from fedfeast.networks.initialisation import draw_he_normal, draw_weights, refuse_branch_scale
 from fedfeast.networks.layers import Layers, Weights
 from fedfeast.networks.layout import ALIGNMENT, Layout
 from fedfeast.networks.space import LARGEST
@@ -86,6 +86,7 @@ class ResNet:
     early_exits: bool = False  # a head after every stage, not the last alone
     exit_blocks: tuple[int, ...] = ()  # or after these blocks, counted from 1 over all stages
     initialisation: Initialisation = "torch"
+    branch_scale: float = 1.0  # what the scale of a residual branch's last norm starts with
 
     def __post_init__(self) -> None:
         for name in ("stage_channels", "blocks", "stage_strides"):
@@ -116,6 +117,7 @@ class ResNet:
                 'resnet.early_exits = true with resnet.activation = "before": early exits need activation "after".'
             )
         self._refuse_other_exits()
+        refuse_branch_scale(self.branch_scale)
 
     def _refuse_other_exits(self) -> None:
         """Refuse exits after blocks that do not rise to the network's last, or that are not the only kind."""
@@ -231,10 +233,10 @@ class ResNet:
         return sum(map(prod, self.shapes(level).values()))
 
     def initial_weights(self, generator: np.random.Generator) -> Tensor:
-        """Draw a flat float32 vector as the initialisation says, norms at scale 1 and shift 0."""
+        """Draw a flat float32 vector as the initialisation says, norms at scale 1 (or the branch's) and shift 0."""
         # Choice: torch's draws the head's bias too, for all methods alike; HeteroFL's own code starts it at 0.
         draw = draw_weights if self.initialisation == "torch" else draw_he_normal
-        return draw(self.layout, generator)
+        return draw(self.layout, generator, self.branch_scale)
 
     def forward(self, weights: Weights, inputs: Tensor, level: Level, layers: Layers) -> tuple[Tensor, ...]:
         """Return the logits (batch, classes) of every exit for normalised images (batch, channels, h, w)."""

@@ -33,7 +33,10 @@ def cover(built: Outline, num_examples: np.ndarray) -> dict[str, Any] | None:
     generator = named_generator(recipe.seed, "coverage")
     scales = estimate_scales(exposure, steps, training.clients_per_round, COHORT_DRAWS, generator)
     start = build_sgd(recipe, method).learning_rate
-    rates = [learning_rate(start, training.schedule, index, training.rounds) for index in range(training.rounds)]
+    rates = [
+        learning_rate(start, training.schedule, index, training.rounds, training.warmup_rounds)
+        for index in range(training.rounds)
+    ]
     bound = bound_coefficients(scales.psi_min, rates)
     served = regions.num_parameters[exposure.served].sum()
     received = regions.num_parameters[exposure.routed_sum(np.ones(len(budgets))) > 0].sum()

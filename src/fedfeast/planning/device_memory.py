@@ -22,7 +22,7 @@ from fedfeast.engines.graphs.memory import (
 from fedfeast.federation import Method, Pass
 from fedfeast.planning.outline import Outline
 from fedfeast.randomness import named_generator
-from fedfeast.recipes.building import build_method, build_sgd
+from fedfeast.recipes.building import build_method, build_server, build_sgd
 from fedfeast.recipes.recipe import Recipe
 from fedfeast.units import GIB
 
@@ -107,7 +107,7 @@ def _estimate(recipe: Recipe, context: GraphContext, steps: list[list[Pass]], nu
         takes_tokens=facts.kind == "tokens",
         task=task_named(facts.task),
     )
-    held = _example_bytes(recipe, num_examples)
+    held = _example_bytes(recipe, num_examples) + _server_bytes(recipe, context)
     return estimate_footprint(context, steps, _blank_inputs(recipe), record.num_bytes, held)
 
 
@@ -119,7 +119,15 @@ def _least_of_eager(recipe: Recipe, method: Method, num_examples: int, device: t
     vectors = method.network.layout.size * ((3 + own) * context.precision.weights.itemsize + 2 * torch.float64.itemsize)
     saved = saved_bytes_by_autograd(context, context.largest, _blank_inputs(recipe))
     process = OUTSIDE_TORCH if device.type == "cuda" else PYTHON_BYTES
-    return process + _example_bytes(recipe, num_examples) + vectors + saved
+    return process + _example_bytes(recipe, num_examples) + vectors + _server_bytes(recipe, context) + saved
+
+
+def _server_bytes(recipe: Recipe, context: GraphContext) -> int:
+    """Return what the server's optimiser keeps, and as much again while it makes a step."""
+    method = context.method
+    return (
+        2 * build_server(recipe, method).num_vectors * method.network.layout.size * context.precision.weights.itemsize
+    )
 
 
 def _blank_inputs(recipe: Recipe) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """A federation without its examples: method, population, and clients grouped by what they afford."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from fedfeast.data import load_dataset
+from fedfeast.errors import InvalidInput
 from fedfeast.federation import Assignment, Client, Method
 from fedfeast.population import Population
 from fedfeast.randomness import named_generator
@@ -17,6 +18,7 @@ from fedfeast.recipes.recipe import Recipe
 from fedfeast.recipes.splitting import NaturalSplit, split_dataset
 from fedfeast.variants import VariantCache
 
+Assignments = tuple[Assignment, ...]
 Cost = Callable[[Any], float]  # of one pass through an architecture
 
 
@@ -24,21 +26,24 @@ Cost = Callable[[Any], float]  # of one pass through an architecture
 class BudgetGroup:
     """The participating clients that afford the same variants: they are sent and train the same."""
 
-    assignments: tuple[Assignment, ...]  # of one of them; of a cohort of such clients where they may differ
+    assignments: tuple[Assignment, ...]  # of one of them; of several where clients or rounds differ
     clients: np.ndarray  # their positions in the population
     affordable: int  # operating points
+    shares: tuple[float, ...] = ()  # of the rounds, that each assignment stands for; without them equal ones
 
     @property
     def payload(self) -> float:
         """The mean number of parameters sent one way."""
-        return float(np.mean([one.slice_map.payload for one in self.assignments]))
+        payloads = [one.slice_map.payload for one in self.assignments]
+        return float(np.average(payloads, weights=self.shares) if self.shares else np.mean(payloads))
 
     def expected_passes(self, method: Method) -> dict[Hashable, float]:
         """Return how often a local step passes through each architecture on average."""
         passes: dict[Hashable, float] = {}
-        for assignment in self.assignments:
-            for architecture, share in method.expected_passes(assignment).items():
-                passes[architecture] = passes.get(architecture, 0.0) + share / len(self.assignments)
+        for place, assignment in enumerate(self.assignments):
+            for architecture, times in method.expected_passes(assignment).items():
+                own = times * self.shares[place] if self.shares else times / len(self.assignments)
+                passes[architecture] = passes.get(architecture, 0.0) + own
         return passes
 
     def pass_macs(self, method: Method, cost: Cost | None = None) -> float:
@@ -85,10 +90,36 @@ class Outline:
             budget = float(population.budgets_macs[clients].min())
             alike = recipe.training.clients_per_round if method.plans_differ else 1
             cohort = [Client(index, population.names[clients[0]], budget, num_examples=1) for index in range(alike)]
-            generator = named_generator(recipe.seed, "plan")
-            assignments, _ = method.plan_round(method.initial_state(), flat, cohort, 0, generator)
-            groups.append(BudgetGroup(tuple(assignments), clients, count))
+            assignments, shares = self._planned(cohort, flat)
+            groups.append(BudgetGroup(assignments, clients, count, shares))
         return tuple(groups)
+
+    def _planned(self, cohort: Sequence[Client], flat: torch.Tensor) -> tuple[Assignments, tuple[float, ...]]:
+        """Return what clients are assigned in the rounds that stand for all of them, and the share of each."""
+        method, state = self.method, self.method.initial_state()
+        shares: dict[Hashable, float] = {}
+        kept: dict[Hashable, Assignment] = {}
+        rounds = method.rounds_alike()
+        for round_index, share in rounds.items():
+            generator = named_generator(self.recipe.seed, "plan")
+            assignments, _ = method.plan_round(state, flat, cohort, round_index, generator)
+            if len(rounds) == 1:
+                return tuple(assignments), ()
+            for assignment in assignments:
+                key = assignment.architectures
+                kept.setdefault(key, assignment)
+                shares[key] = shares.get(key, 0.0) + share / len(assignments)
+        return tuple(kept.values()), tuple(shares.values())
+
+
+def refuse_larger_cohorts(recipe: Recipe, population: Population) -> None:
+    """Refuse rounds that ask for more clients than there are; a fleet's may still join, pooled ones are one."""
+    asked, section = recipe.training.clients_per_round, recipe.population
+    if asked > population.num_clients and section.source != "fleet" and not section.pooled:
+        raise InvalidInput(
+            f"training.clients_per_round = {asked} is more than the {population.num_clients} clients of the "
+            f"population: set it to {population.num_clients} or less."
+        )
 
 
 def outline(recipe: Recipe) -> Outline:

@@ -12,7 +12,7 @@ from fedfeast.federation import OperatingPoint
 from fedfeast.planning.batching import plan_batches
 from fedfeast.planning.coverage import cover
 from fedfeast.planning.device_memory import plan_memory
-from fedfeast.planning.outline import BudgetGroup, Cost, Outline, outline
+from fedfeast.planning.outline import BudgetGroup, Cost, Outline, outline, refuse_larger_cohorts
 from fedfeast.planning.timing import PassTimes, predict_time
 from fedfeast.population import Partition, Population
 from fedfeast.population.natural import measure_correlation, natural_partition
@@ -32,6 +32,7 @@ def plan_recipe(
     """Return the plan of a recipe as a tree of plain values; with measured pass times it predicts the duration."""
     recipe = resolve_recipe(recipe, settings)
     built = outline(recipe)
+    refuse_larger_cohorts(recipe, built.population)
     population, network, points = built.population, built.method.network, built.method.operating_points()
     expected, partition = _expected_examples(built)
     plan: dict[str, Any] = {

@@ -4,12 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from fedfeast.networks import ElasticNetwork, ElasticResNet
 from fedfeast.networks.built import BuiltNetwork
 from fedfeast.randomness import named_generator
-from fedfeast.recipes.building import build_network, find_score
+from fedfeast.recipes.building import build_network, find_score, targets_of
 from fedfeast.recipes.recipe import Recipe, resolve_recipe
 from fedfeast.variants import Variant, VariantCache, choose_members, write_cache
 from fedfeast.variants.search import Found, dominated, repeated, search_cache
@@ -44,13 +42,6 @@ class SearchResult:
         write_cache(cache, self.network, path, further)
 
 
-def targets_of(recipe: Recipe) -> list[float]:
-    """Return the evenly spaced MAC targets of a recipe."""
-    section = recipe.variants
-    evenly = np.linspace(section.least_target_macs, section.greatest_target_macs, section.num_targets)
-    return [float(target) for target in evenly]
-
-
 def search_recipe(
     recipe: str | Path | Recipe,
     targets_macs: Sequence[float] | None = None,
@@ -62,7 +53,7 @@ def search_recipe(
     if isinstance(network, BuiltNetwork):
         return search_members(network, recipe, targets_macs, on_target)
     assert isinstance(network, ElasticResNet)
-    targets = list(targets_macs) if targets_macs is not None else targets_of(recipe)
+    targets = list(targets_macs) if targets_macs is not None else list(targets_of(recipe))
     found = search_cache(network.space, targets, named_generator(recipe.seed, "search"), on_target=on_target)
     return SearchResult(network, found, tuple(repeated(found)), tuple(dominated(found)))
 

@@ -1,6 +1,6 @@
 """Predicted training time from a few measured passes on this device."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from fedfeast.engines.devices import choose_device
-from fedfeast.machine import device_name
+from fedfeast.machine import device_name, usable_cores
 from fedfeast.networks import Layout
 from fedfeast.networks.normalisation import by_batch
 from fedfeast.planning.batching import plan_batches
@@ -35,18 +35,33 @@ class PassTimes:
         return self.intercept + self.slope * macs * rows / MEASURED_BATCH
 
 
-def time_passes(built: Outline) -> PassTimes:
-    """Measure the smallest, a middle and the largest network that somebody trains."""
-    network, device = built.method.network, choose_device(built.recipe.engine.device)
+def passes_to_time(built: Outline) -> list[Any]:
+    """Return the smallest, a middle and the largest network that somebody trains."""
     trained = list(dict.fromkeys(one for group in built.groups for one in group.expected_passes(built.method)))
-    trained.sort(key=network.convolution_macs)
-    chosen = [trained[position] for position in sorted({0, len(trained) // 2, len(trained) - 1})]
+    trained.sort(key=built.method.network.convolution_macs)
+    return [trained[position] for position in sorted({0, len(trained) // 2, len(trained) - 1})]
+
+
+def time_passes(
+    built: Outline, on_pass: Callable[[int], None] = lambda macs: None, repeats: Repeats | None = None
+) -> PassTimes:
+    """Measure a few networks with the threads that training will have; each one's MACs are told when it is done."""
+    network, device = built.method.network, choose_device(built.recipe.engine.device)
+    chosen = passes_to_time(built)
     macs = [network.convolution_macs(one) for one in chosen]
-    seconds = _measure(built, chosen, device)
+    before, threads = torch.get_num_threads(), built.recipe.engine.threads or usable_cores()
+    seconds: list[float] = []
+    try:
+        torch.set_num_threads(threads)
+        for architecture, cost in zip(chosen, macs, strict=True):
+            seconds.append(_measure(built, architecture, device, repeats or MEASURED))
+            on_pass(cost)
+    finally:
+        torch.set_num_threads(before)
     slope, intercept = np.polyfit(macs, seconds, 1) if len(chosen) > 1 else (seconds[0] / macs[0], 0.0)
     return PassTimes(
         device_name(device.type),
-        torch.get_num_threads(),
+        threads,
         tuple(zip(macs, seconds, strict=True)),
         max(float(intercept), 0.0),
         max(float(slope), 0.0),
@@ -76,22 +91,20 @@ def predict_time(built: Outline, expected_examples: np.ndarray, times: PassTimes
     }
 
 
-def _measure(built: Outline, architectures: Sequence[Hashable], device: torch.device) -> list[float]:
+def _measure(built: Outline, architecture: Hashable, device: torch.device, repeats: Repeats) -> float:
+    """Return the seconds of the fastest of a few training passes."""
     network, facts = built.method.network, built.recipe.data.facts
     shape, generator = (MEASURED_BATCH, *facts.input_shape), named_generator(0, "images")
     if facts.kind == "tokens":
         inputs = torch.from_numpy(generator.integers(facts.vocabulary, size=shape)).to(device)
     else:
         inputs = torch.from_numpy(generator.normal(size=shape)).to(device, torch.float32)
-    fastest = []
-    for architecture in architectures:
-        layout = Layout.of(network.shapes(architecture))
-        views = layout.views(torch.full((layout.size,), 0.01, device=device))
-        leaves = {name: view.detach().requires_grad_() for name, view in views.items()}
+    layout = Layout.of(network.shapes(architecture))
+    views = layout.views(torch.full((layout.size,), 0.01, device=device))
+    leaves = {name: view.detach().requires_grad_() for name, view in views.items()}
 
-        def train(leaves: dict[str, torch.Tensor] = leaves, architecture: Hashable = architecture) -> None:
-            outputs = network.forward(leaves, inputs, architecture, by_batch)
-            torch.autograd.grad(torch.stack([one.square().mean() for one in outputs]).sum(), list(leaves.values()))
+    def train() -> None:
+        outputs = network.forward(leaves, inputs, architecture, by_batch)
+        torch.autograd.grad(torch.stack([one.square().mean() for one in outputs]).sum(), list(leaves.values()))
 
-        fastest.append(min(time_calls(train, MEASURED, waiting_for(device.type))) / 1e3)
-    return fastest
+    return min(time_calls(train, repeats, waiting_for(device.type))) / 1e3

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from fedfeast.units import format_macs
+from fedfeast.units import format_macs, format_seconds
 
 Plan = Mapping[str, Any]
 
@@ -75,10 +75,14 @@ def _lines(plan: Plan) -> dict[str, str]:
     if plan["memory"] is not None:
         lines |= _memory_lines(plan["memory"])
     if "time" in plan:
-        lines["predicted time on this device, eager engine"] = (
-            f"{plan['time']['seconds_per_round']:.3g} s a round, {plan['time']['hours']:.3g} h in all"
-        )
+        lines |= _time_lines(plan["time"])
     return lines
+
+
+def _time_lines(time: Mapping[str, Any]) -> dict[str, str]:
+    a_round, in_all = format_seconds(time["seconds_per_round"]), format_seconds(3600 * time["hours"])
+    threads = f"{time['threads']} thread{'s' if time['threads'] > 1 else ''}"
+    return {f"predicted time here, eager engine, {threads}": f"{a_round} a round, {in_all} in all"}
 
 
 def _variants(variants: Mapping[str, Any]) -> str:
@@ -150,8 +154,10 @@ def _levels(plan: Plan) -> Table:
     table = Table(title="who is sent what")
     is_priced = "price_min" in plan["variants"]
     largest = ("largest, as priced", "true MACs, at most") if is_priced else ("largest",)
-    for heading in ("budget", "clients", "variants", *largest, "payload", "examples", "MACs a step and example"):
-        table.add_column(heading, justify="right")
+    table.add_column("budget", justify="right")
+    for heading in ("clients", "variants", *largest, "payload", "examples", "MACs a step and example"):
+        # Headings are broken, numbers never cut.
+        table.add_column(heading, justify="right", min_width=_widest(plan["levels"]) if heading == "payload" else None)
     for level in plan["levels"]:
         least, greatest = map(format_macs, level["budget_macs"])
         table.add_row(
@@ -160,11 +166,15 @@ def _levels(plan: Plan) -> Table:
             str(level["affordable_variants"]),
             *([format_macs(level["largest_price"])] if is_priced else []),
             format_macs(level["largest_macs"]),
-            f"{level['payload_parameters']:,}",
+            f"{level['payload_parameters']:,.0f}",
             f"{level['expected_examples']:.4g}",
             format_macs(level["pass_macs"]),
         )
     return table
+
+
+def _widest(levels: Sequence[Mapping[str, Any]]) -> int:
+    return max(len(f"{level['payload_parameters']:,.0f}") for level in levels)
 
 
 def _coverage(coverage: Mapping[str, Any]) -> Table:
@@ -194,18 +204,9 @@ def describe_device(measured: Mapping[str, Any]) -> list[RenderableType]:
     threads = f"{measured['threads']} thread{'s' if measured['threads'] > 1 else ''}"
     title = f"{escape(measured['recipe'])}, {measured['method']} on {escape(measured['device'])}, {threads}"
     title += f", {measured['runtime']}"
-    table = Table(title=title)
-    for heading in ("MACs", "parameters", "ms an image", "fastest to slowest", "MACs a second"):
-        table.add_column(heading, justify="right")
-    for one in measured["variants"]:
-        table.add_row(
-            format_macs(one["macs"]),
-            f"{one['parameters']:,}",
-            f"{one['milliseconds']:.3g}",
-            f"{one['fastest_milliseconds']:.3g} to {one['slowest_milliseconds']:.3g}",
-            format_macs(one["macs_per_second"]),
-        )
     lines = [f"peak memory        {measured['peak_memory_megabytes']:.0f} MB of this process, torch included"]
+    if measured.get("is_busy"):
+        lines.append("busy               other programs disturbed it: some medians are over twice the fastest repeat")
     if "suggestion" in measured:
         suggestion = measured["suggestion"]
         lines.append(
@@ -213,9 +214,37 @@ def describe_device(measured: Mapping[str, Any]) -> list[RenderableType]:
             f"an image; serves the network of {format_macs(suggestion['served_macs'])}"
         )
         lines.append(f'for a SuperNode    --node-config "budget-macs={suggestion["budget_macs"]}"')
-    else:
+    elif "refused" not in measured:
         lines.append("for a budget       add --target-ms, the latency per image that the device should keep")
-    return [table, *lines]
+    return [timings_table(measured["variants"], title), *lines]
+
+
+def timings_table(variants: Sequence[Mapping[str, Any]], title: str) -> Table:
+    """Show the timed sizes."""
+    table = Table(title=title)
+    for heading in ("MACs", "parameters", "ms an image", "fastest to slowest", "MACs a second"):
+        table.add_column(heading, justify="right")
+    for one in variants:
+        table.add_row(
+            format_macs(one["macs"]),
+            f"{one['parameters']:,}",
+            f"{one['milliseconds']:.3g}",
+            f"{one['fastest_milliseconds']:.3g} to {one['slowest_milliseconds']:.3g}",
+            format_macs(one["macs_per_second"]),
+        )
+    return table
+
+
+def recipe_table(recipes: Sequence[Mapping[str, Any]]) -> Table:
+    """Show the shipped recipes, each with its data and whether they are here."""
+    table = Table("recipe", "what it trains", "data", title="fedfeast train RECIPE")
+    table.add_column("clients", justify="right")
+    table.add_column("rounds", justify="right")
+    for one in recipes:
+        data = one["data"] if one["is_here"] else f"{one['data']} [dim](not here)[/]"
+        clients = "the data's" if one["clients"] is None else f"{one['clients']:,}"
+        table.add_row(one["name"], escape(one["summary"]), data, clients, f"{one['rounds']:,}")
+    return table
 
 
 def describe_methods(methods: Sequence[Mapping[str, Any]], recipe: str) -> list[RenderableType]:

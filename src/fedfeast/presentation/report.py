@@ -27,6 +27,7 @@ from fedfeast.presentation.tables import (
     figure_columns,
     measured_on,
     policy_facts,
+    served_round,
 )
 from fedfeast.runs import Run
 from fedfeast.units import format_macs
@@ -179,7 +180,7 @@ def _tiles(run: Run) -> list[dict[str, str]]:
             *(("with the best variant each affords", run.metric.show(best)) for best in best_scores(summary)),
             ("clients served", f"{100 * summary['served_share']:.0f} % of {summary['clients']}"),
             ("less traffic than the whole network", f"{summary['traffic']['reduction']:.2f}x"),
-            ("best validated round", str(summary["best_round"])),
+            ("best validated round", served_round(summary)),
             *tiles,
         ]
         tiles += [*measured_on(summary), *policy_facts(summary)]

@@ -107,6 +107,13 @@ def history_charts(runs: Sequence[Run]) -> list[Chart]:
         if validated:
             series = Series(label_of(run), thin(validated), number, mark_of(number))
             scores.setdefault(run.metric, []).append(series)
+        # What is served is the better of two vectors; the plain one is drawn beside it.
+        plain = [
+            Point(row["round"], shown(row["validation_scores"]["global"])) for row in rows if "validation_scores" in row
+        ]
+        if plain:
+            label = f"{label_of(run)}, the global vector itself"
+            scores[run.metric].append(Series(label, thin(plain), number, "none", dash=DASHED, thin=True))
     last = max(run.recipe.training.rounds for run in runs)
     rounds = Axis("round", "count", least=0, greatest=last, whole=True)
     charts = [Chart(rounds, Axis("mean training loss", floor=0), tuple(losses), height=240)]

@@ -51,6 +51,12 @@ def best_scores(summary: Mapping[str, Any]) -> list[float]:
     return [summary["population_score_best"]] if "population_score_best" in summary else []
 
 
+def served_round(facts: Mapping[str, Any]) -> str:
+    """Say which round is served, and where a running average was kept, which of both vectors."""
+    words = {"global": ", the global vector itself", "average": ", the running average"}
+    return f"{facts['best_round']}{words.get(facts.get('served_vector', ''), '')}"
+
+
 def figure_columns(summary: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return what every point came to, by heading: on each test set where there are several, else every figure."""
     sets = {name: Curve.read(one["curve"], summary) for name, one in summary.get("test_sets", {}).items()}
@@ -84,7 +90,7 @@ def _run_facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         facts.append(("clients served", f"{served}; the others count as {counted} in the score"))
     payload = f"{traffic['mean_payload_parameters']:,.0f} of {traffic['supernet_parameters']:,} parameters a client"
     saved = f"{traffic['reduction']:.2f}x less than sending the whole supernet ({payload})"
-    seconds = f"{summary['training_seconds']:.1f} s; best validated round {summary['best_round']}"
+    seconds = f"{summary['training_seconds']:.1f} s; best validated round {served_round(summary)}"
     facts += [
         ("traffic saved", saved),
         ("training time", seconds),

@@ -20,5 +20,7 @@ def write_events(runs: Sequence[Run], folder: Path) -> None:
                 values["learning rate"] = row["learning_rate"]
                 if "validation_score" in row:
                     values["validation population score"] = row["validation_score"]
+                for vector, score in row.get("validation_scores", {}).items():
+                    values[f"validation population score/{vector}"] = score
                 for name, value in values.items():
                     writer.add_scalar(name, value, row["round"])

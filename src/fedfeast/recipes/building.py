@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import lru_cache
+from math import ceil
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,11 +12,12 @@ import torch
 from numpy.typing import NDArray
 
 from fedfeast.data import Augmentation, Mixing, Normalisation, Preparation
+from fedfeast.data.class_prior import ClassPrior
 from fedfeast.data.sequences import SequenceAugmentation
 from fedfeast.data.tasks import task_named
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Selection
-from fedfeast.federation import LocalSgd, Method, Parts, Privacy
+from fedfeast.federation import LocalSgd, Method, Parts, Privacy, ServerOptimiser
 from fedfeast.methods import find_method
 from fedfeast.networks import ElasticNetwork, ElasticResNet, ResNet, SearchSpace
 from fedfeast.networks.built import Builder, BuiltNetwork
@@ -38,12 +41,14 @@ from fedfeast.population.authors import authors_shares
 from fedfeast.population.natural import ClientDivision, assign_budgets, natural_partition
 from fedfeast.population.partition import PerClient, are_classes
 from fedfeast.randomness import named_generator
+from fedfeast.recipes.fitting import space_of
 from fedfeast.recipes.recipe import Recipe
 from fedfeast.recipes.sections import PopulationSection
 from fedfeast.recipes.splitting import DataSplit, NaturalSplit, TrainingDivision
-from fedfeast.recipes.suitability import MEMBERS
-from fedfeast.variants import VariantCache, read_cache
+from fedfeast.recipes.suitability import MEMBERS, SEARCHED
+from fedfeast.variants import Variant, VariantCache, read_cache
 from fedfeast.variants.members import Score, choose_members
+from fedfeast.variants.search import search_cache
 
 
 def build_method(recipe: Recipe) -> tuple[Method, Parts]:
@@ -73,10 +78,7 @@ def build_network(recipe: Recipe) -> ElasticNetwork:
                 "may ask for as classes."
             )
         return network
-    space = section.model_dump(exclude={"builder", "choices", "options", "weights"})
-    return ElasticResNet(
-        SearchSpace(**space, image_size=facts.side, image_channels=facts.channels, classes=facts.classes)
-    )
+    return ElasticResNet(space_of(recipe.data, section), section.branch, section.branch_scale)
 
 
 def builder_settings(builder: Builder) -> dict[str, Any]:
@@ -96,12 +98,32 @@ def builder_settings(builder: Builder) -> dict[str, Any]:
 
 
 def build_cache(recipe: Recipe, network: ElasticNetwork) -> VariantCache:
-    """Return the variants that are trained and served: those of a file, or members chosen from a builder's."""
+    """Return the variants that are trained and served: of a file, searched, or members chosen from a builder's."""
     section = recipe.variants
+    if section.cache == SEARCHED:
+        assert isinstance(network, ElasticResNet)
+        return _searched_cache(network.space, targets_of(recipe), recipe.seed)
     if section.cache != MEMBERS:
         return read_cache(section.cache, network, section.ties)
     assert isinstance(network, BuiltNetwork)
     return choose_members(network, section.num_targets, named_generator(recipe.seed, "members"), find_score(recipe))
+
+
+@lru_cache(maxsize=8)  # a run's parts are built several times; a search takes seconds
+def _searched_cache(space: SearchSpace, targets_macs: tuple[float, ...], seed: int) -> VariantCache:
+    """Search the fittest network within every target; several may have the same, which then counts once."""
+    network = ElasticResNet(space)
+    found = search_cache(space, targets_macs, named_generator(seed, "search"))
+    variants = {one.macs: Variant.of(network, one.architecture) for one in reversed(found)}
+    return VariantCache.of(list(variants.values()))
+
+
+def targets_of(recipe: Recipe) -> tuple[float, ...]:
+    """Return the MAC targets of a recipe's search, evenly or geometrically spaced."""
+    section = recipe.variants
+    space = np.linspace if section.spacing == "even" else np.geomspace
+    spaced = space(section.least_target_macs, section.greatest_target_macs, section.num_targets)
+    return tuple(float(target) for target in spaced)
 
 
 def find_score(recipe: Recipe) -> Score | None:
@@ -119,7 +141,11 @@ def build_resnet(recipe: Recipe) -> ResNet:
     """Return the compared methods' network for the data set's images and classes."""
     facts = recipe.data.facts
     return ResNet(
-        **recipe.resnet.model_dump(), image_size=facts.side, image_channels=facts.channels, classes=facts.classes
+        **recipe.resnet.model_dump(),
+        image_size=facts.side,
+        image_channels=facts.channels,
+        classes=facts.classes,
+        branch_scale=recipe.network.branch_scale,
     )
 
 
@@ -231,7 +257,9 @@ def choose_participants(section: PopulationSection, population: Population, meth
 
 def _budget_setting(section: PopulationSection) -> str:
     is_drawn = section.source in ("zipf", "authors", "data") and section.file is None
-    return "population.least_macs" if is_drawn else "the budgets"
+    if is_drawn:
+        return "population.least_macs"
+    return "the budgets" if section.file is None else f"the budgets of {section.file}"
 
 
 def build_partition(
@@ -307,13 +335,19 @@ def build_preparation(recipe: Recipe, normalisation: Normalisation | None, metho
         method.network.draws,
         training.last_batch,
         training.least_distinct,
+        ClassPrior(training.class_prior, facts.classes) if training.class_prior else None,
     )
 
 
 def build_mixing(recipe: Recipe) -> Mixing | None:
     """Return the batch mixing, or None where the recipe has none."""
     section = recipe.augmentation
-    return None if section.mixing == "off" else Mixing(section.mixup_beta, section.cutmix_beta, section.mixing)
+    if section.mixing == "off":
+        return None
+    # Ten decimals first: a product such as 0.55 * 100 lies a little above the whole number it means.
+    until = ceil(round(section.mixing_until * recipe.training.rounds, 10))
+    num_rounds = None if section.mixing_until == 1 else until
+    return Mixing(section.mixup_beta, section.cutmix_beta, section.mixing, num_rounds)
 
 
 def build_selection(recipe: Recipe) -> Selection:
@@ -330,6 +364,11 @@ def build_sgd(recipe: Recipe, method: Method) -> LocalSgd:
             training.weight_decay, training.clip_norm, training.momentum, training.learning_rate, training.unreached
         )
     )
+
+
+def build_server(recipe: Recipe, method: Method) -> ServerOptimiser:
+    """Return what the server does with a merged round: the recipe's, where the method has no other."""
+    return method.server_optimiser(ServerOptimiser(**recipe.server.model_dump()))
 
 
 def build_privacy(recipe: Recipe) -> Privacy | None:

@@ -17,6 +17,7 @@ from fedfeast.data.tasks import Metric, task_named
 from fedfeast.errors import InvalidInput
 from fedfeast.methods import find_method
 from fedfeast.own_code import require_trust, trust
+from fedfeast.recipes.fitting import FITTED_RECIPES, fit_to_data
 from fedfeast.recipes.sections import (
     AdversarySection,
     AggregationSection,
@@ -32,6 +33,7 @@ from fedfeast.recipes.sections import (
     PrivacySection,
     ResNetSection,
     Section,
+    ServerSection,
     TrainingSection,
     VariantsSection,
     method_section,
@@ -42,6 +44,7 @@ from fedfeast.recipes.suitability import (
     refuse_unsuited_clients,
     refuse_unsuited_division,
     refuse_unsuited_network,
+    refuse_unsuited_prior,
     suited_augmentation,
 )
 
@@ -66,6 +69,7 @@ class Recipe(Section):
     training: TrainingSection = TrainingSection()
     augmentation: AugmentationSection = AugmentationSection()
     aggregation: AggregationSection = AggregationSection()
+    server: ServerSection = ServerSection()
     privacy: PrivacySection = PrivacySection()
     adversary: AdversarySection = AdversarySection()
     evaluation: EvaluationSection = EvaluationSection()
@@ -104,6 +108,7 @@ class Recipe(Section):
         suited = suited_augmentation(self.augmentation, self.data.facts, self.data.name)
         object.__setattr__(self, "augmentation", suited)
         refuse_unsuited_network(self.data, self.network, self.variants)
+        refuse_unsuited_prior(self.training, self.data)
         refuse_unsuited_clients(self.data, self.population, self.evaluation)
         refuse_unsuited_division(self.data, self.population, self.partition, self.evaluation)
         return self
@@ -146,16 +151,30 @@ def load_recipe(
 
     Facts that an existing run kept stand for missing data; ``tell`` says what former names are called now.
     """
+    text = read_recipe(name_or_path)
+    recipe = parse_recipe(text, name_or_path, settings, kept_facts, tell)
+    if name_or_path in FITTED_RECIPES:
+        given = dict(pairs_of(settings))
+        fitted = fit_to_data(recipe.data, recipe.network, recipe.population, given.keys())
+        return parse_recipe(text, name_or_path, {**fitted, **given}, kept_facts, tell=False)
+    return recipe
+
+
+def read_recipe(name_or_path: str) -> str:
+    """Return the text of a shipped recipe by name or of a TOML file by path."""
     if name_or_path in packaged_recipes():
-        text = resources.files("fedfeast.recipes").joinpath(f"{name_or_path}.toml").read_text()
-    elif Path(name_or_path).is_file():
-        text = Path(name_or_path).read_text(errors="replace")
-    else:
+        return resources.files("fedfeast.recipes").joinpath(f"{name_or_path}.toml").read_text()
+    if Path(name_or_path).is_file():
+        return Path(name_or_path).read_text(errors="replace")
+    if Path(name_or_path).is_dir():
         raise InvalidInput(
-            f"unknown recipe {name_or_path!r}{_suggest(name_or_path, packaged_recipes())}: give a TOML file's path "
-            f"or one of {', '.join(packaged_recipes())}."
+            f"{name_or_path} is a folder and no recipe: fedfeast train takes a folder of photos; for other commands "
+            f"prepare it with fedfeast data prepare NAME --from {name_or_path} and set data.name=NAME in small-images."
         )
-    return parse_recipe(text, name_or_path, settings, kept_facts, tell)
+    raise InvalidInput(
+        f"unknown recipe {name_or_path!r}{_suggest(name_or_path, packaged_recipes())}: give a TOML file's path "
+        f"or one of {', '.join(packaged_recipes())}."
+    )
 
 
 def resolve_recipe(recipe: "str | Path | Recipe", settings: Mapping[str, Any] | Sequence[str] = ()) -> Recipe:

@@ -19,9 +19,11 @@ from pydantic import (
 from fedfeast.data import DatasetFacts, Normalisation, facts_of, is_known
 from fedfeast.data.batches import LastBatch
 from fedfeast.errors import InvalidInput
-from fedfeast.federation import Method
+from fedfeast.federation import Aggregation, Method, ServerOptimiser
 from fedfeast.federation.local_sgd import Unreached
+from fedfeast.federation.server_step import Optimiser
 from fedfeast.methods import find_method
+from fedfeast.networks import Branch
 from fedfeast.population import authors
 
 Integers = Annotated[tuple[int, ...], Field(strict=False)]
@@ -274,6 +276,8 @@ class NetworkSection(Section):
     stem_stride: int = 1
     stage_strides: Integers = (1, 2, 2, 2)
     channel_divisor: int = 8
+    branch: Branch = "rectified"  # before the addition too, or signed: after it alone
+    branch_scale: float = 1.0  # what the last norm of a residual branch starts with, the compared methods' too
 
 
 class ResNetSection(Section):
@@ -286,13 +290,14 @@ class ResNetSection(Section):
 
 
 class VariantsSection(Section):
-    """The cache: a packaged name, the path of a CSV file, or "members", chosen from a builder's own."""
+    """The cache: a packaged name, a CSV file's path, "searched" for the recipe's targets, or a builder's "members"."""
 
     cache: str = "cifar100-56"
     ties: Literal["refuse", "keep"] = "refuse"  # of equal MACs: an error, or all rows count, in the file's order
     score: str | None = None  # by which members are chosen, as file.py:NAME; without it by parameters for their MACs
-    # What `fedfeast search` looks for: networks at evenly spaced MACs.
+    # What a search looks for: the fittest networks within these MACs.
     num_targets: int = Field(56, ge=1)
+    spacing: Literal["even", "geometric"] = "even"  # of the targets: equal steps, or equal ratios
     least_target_macs: float = Field(25e6, gt=0)
     greatest_target_macs: float = Field(600e6, gt=0)
 
@@ -307,10 +312,12 @@ class TrainingSection(Section):
     batch_size: int = Field(64, ge=2)  # batch statistics need two examples
     learning_rate: float = Field(0.1, gt=0)
     schedule: Literal["cosine", "constant"] = "cosine"
+    warmup_rounds: int = Field(0, ge=0)  # in which the rate rises from a tenth of the schedule's to all of it
     weight_decay: float = Field(5e-4, ge=0)
     clip_norm: float = Field(10.0, gt=0)  # inf: nothing is clipped
     momentum: float = Field(0.0, ge=0, lt=1)
     unreached: Unreached = "decay"  # tensors that no pass of a step goes through: decayed, or kept as they are
+    class_prior: float = Field(0.0, ge=0)  # times the log of a client's class frequencies, added to its logits
     last_batch: LastBatch = "topped-up"  # of an epoch: filled up from fresh permutations, or only what is left
     least_distinct: int = Field(1, ge=1)  # examples that a batch has to choose from; with fewer it is left out
 
@@ -321,6 +328,11 @@ class TrainingSection(Section):
             raise InvalidInput(
                 f"training.least_distinct = {self.least_distinct} is more than a batch holds (training.batch_size = "
                 f"{self.batch_size}): lower the one or raise the other."
+            )
+        if self.warmup_rounds and self.warmup_rounds >= self.rounds:
+            raise InvalidInput(
+                f"training.warmup_rounds = {self.warmup_rounds} leaves nothing of training.rounds = {self.rounds}: "
+                "give fewer than there are rounds."
             )
         return self
 
@@ -338,6 +350,7 @@ class AugmentationSection(Section):
     mixing: Literal["alternate", "coin", "off"] = "alternate"  # Mixup and CutMix by turns, or a coin for each batch
     mixup_beta: float = Field(1.0, gt=0)
     cutmix_beta: float = Field(1.0, gt=0)
+    mixing_until: float = Field(1.0, gt=0, le=1)  # share of the rounds after which images are no longer mixed
     # Of sequences, along their last axis; docs/data.md.
     time_shift: int = Field(0, ge=0)
     noise: float = Field(0.0, ge=0)
@@ -353,6 +366,40 @@ class AggregationSection(Section):
     refuse_multiple: float | None = Field(None, gt=0)  # without it no norm is too large
     weigh: Literal["method", "alike"] = "method"  # what an answer weighs: as the method says, or all the same
     weight_cap: float | None = Field(None, ge=1)  # times the cohort's median weight: no answer weighs more
+    # Whether an answer counts at a position by the share of the client's steps that activated it; else fully.
+    activated_share: bool = False
+
+    @model_validator(mode="after")
+    def _refuse_impossible(self) -> Self:
+        """Refuse what no aggregation can be."""
+        Aggregation(**self.model_dump())
+        return self
+
+
+class ServerSection(Section):
+    """What the server does with a merged round; by default the merged vector is the next global one."""
+
+    optimiser: Annotated[Optimiser, BeforeValidator(lambda value: value or "none")] = "none"  # unset: none
+    learning_rate: float | None = Field(None, gt=0)  # of momentum and adam; without it 1 and 0.01
+    momentum: float = Field(0.9, ge=0, lt=1)
+    betas: Numbers = (0.9, 0.99)  # of adam's means of changes and of their squares
+    epsilon: float = Field(1e-3, gt=0)  # of adam
+    lookahead: float = Field(0.0, ge=0, lt=1)  # of its last move, by which what is sent lies ahead of the global vector
+    average: float = Field(0.0, ge=0, lt=1)  # what a round leaves of the running average; 0: none is kept
+
+    @model_validator(mode="after")
+    def _refuse_idle_settings(self) -> Self:
+        """Refuse a setting that the chosen optimiser would silently ignore."""
+        used = {"none": (), "momentum": ("learning_rate", "momentum"), "adam": ("learning_rate", "betas", "epsilon")}
+        for name in ("learning_rate", "momentum", "betas", "epsilon"):
+            given = getattr(self, name)
+            if name not in used[self.optimiser] and given != type(self).model_fields[name].default:
+                raise InvalidInput(
+                    f"server.{name} = {list(given) if name == 'betas' else given} has no effect with server.optimiser "
+                    f"= {self.optimiser!r}: leave it out, or choose the optimiser that uses it."
+                )
+        ServerOptimiser(**self.model_dump())
+        return self
 
 
 class AdversarySection(Section):

@@ -11,10 +11,13 @@ from fedfeast.recipes.sections import (
     PartitionSection,
     PopulationSection,
     PrivacySection,
+    TrainingSection,
     VariantsSection,
 )
 
+BRANCH_SETTINGS = ("branch", "branch_scale")  # of the package's own residual blocks
 MEMBERS = "members"  # a cache that is chosen from a builder's own networks
+SEARCHED = "searched"  # a cache that is searched in the elastic ResNet's space when a run begins
 NO_IMAGE_AUGMENTATION = {"crop_padding": 0, "crop_fill": "black", "flip": False, "randaugment": (0, 0), "mixing": "off"}
 
 
@@ -48,7 +51,16 @@ def suited_augmentation(section: AugmentationSection, facts: DatasetFacts, data:
             f"augmentation.mixing = {section.mixing!r} mixes classes, and the task of {data} is {facts.task}: "
             "set augmentation.mixing=off."
         )
+    _refuse_idle_mixing(section)
     return section
+
+
+def _refuse_idle_mixing(section: AugmentationSection) -> None:
+    if section.mixing == "off" and section.mixing_until < 1:
+        raise InvalidInput(
+            f"augmentation.mixing_until = {section.mixing_until:g} has no effect with augmentation.mixing = 'off': "
+            "leave it out, or choose alternate or coin."
+        )
 
 
 def refuse_unsuited_network(section: DataSection, network: NetworkSection, variants: VariantsSection) -> None:
@@ -59,7 +71,13 @@ def refuse_unsuited_network(section: DataSection, network: NetworkSection, varia
             f"variants.score = {variants.score!r} chooses among a builder's members, and variants.cache = "
             f"{variants.cache!r} is a list already: leave one of them out."
         )
+    if network.builder is not None and variants.cache == SEARCHED:
+        raise InvalidInput(
+            f"variants.cache = 'searched' is for the elastic ResNet, and network.builder = {network.builder!r}: "
+            "leave it out, and members of the builder are chosen."
+        )
     if network.builder is not None:
+        _refuse_branch_settings(network)
         return
     if facts.kind != "images" or facts.task != "classification":
         raise InvalidInput(
@@ -70,6 +88,26 @@ def refuse_unsuited_network(section: DataSection, network: NetworkSection, varia
         raise InvalidInput("network.choices and network.options are a builder's: set network.builder too.")
     if variants.cache == MEMBERS:
         raise InvalidInput('variants.cache = "members" needs network.builder: name a cache, or set the builder.')
+
+
+def _refuse_branch_settings(network: NetworkSection) -> None:
+    """Refuse settings of the package's residual blocks beside a builder, whose constructor makes its own."""
+    for name in BRANCH_SETTINGS:
+        given = getattr(network, name)
+        if given != type(network).model_fields[name].default:
+            raise InvalidInput(
+                f"network.{name} = {given!r} is of the package's ResNets, and network.builder = {network.builder!r} "
+                "makes its own layers: leave it out, or build it into the constructor."
+            )
+
+
+def refuse_unsuited_prior(training: TrainingSection, data: DataSection) -> None:
+    """Refuse frequencies of classes where examples have none."""
+    if training.class_prior and data.facts.task != "classification":
+        raise InvalidInput(
+            f"training.class_prior = {training.class_prior:g} is for classes, and the task of {data.name} is "
+            f"{data.facts.task}: leave it out."
+        )
 
 
 def refuse_unsuited_clients(section: DataSection, population: PopulationSection, evaluation: EvaluationSection) -> None:

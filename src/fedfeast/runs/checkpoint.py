@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import NormHistory, State
+from fedfeast.federation.server_step import ServedVector
 from fedfeast.whole_files import sha256_of, write_text, write_whole
 
 KEPT_CHECKPOINTS = 2
@@ -27,6 +28,7 @@ class Best:
     finished_rounds: int
     score: float
     flat: Tensor
+    vector: ServedVector = "global"  # or the running average
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +41,7 @@ class TrainingState:
     best: Best | None = None
     metrics_bytes: int = 0  # of metrics.jsonl that belong to the finished rounds
     norm_history: NormHistory = field(default_factory=NormHistory)
+    server_state: State = field(default_factory=dict)
 
 
 class CheckpointFolder:
@@ -55,8 +58,11 @@ class CheckpointFolder:
             best_name = f"best-{state.best.finished_rounds:06d}.safetensors"
             if not self._is_whole(best_name):
                 score = {"finished_rounds": str(state.best.finished_rounds), "score": repr(state.best.score)}
+                if state.best.vector != "global":
+                    score["vector"] = state.best.vector
                 self._write(best_name, {"weights": state.best.flat}, score)
         tensors = {"weights": state.flat} | {f"state.{key}": value for key, value in state.method_state.items()}
+        tensors |= {f"server.{key}": value for key, value in state.server_state.items()}
         if state.norm_history.medians:
             tensors["norms"] = torch.tensor(state.norm_history.medians, dtype=torch.float64)
         metadata = {
@@ -119,15 +125,17 @@ class CheckpointFolder:
                 int(best_metadata["finished_rounds"]),
                 float(best_metadata["score"]),
                 self._tensors(metadata["best"])["weights"],
+                "average" if best_metadata.get("vector") == "average" else "global",
             )
         norms = tensors.pop("norms", None)
         return TrainingState(
             finished_rounds=int(metadata["finished_rounds"]),
             flat=tensors.pop("weights"),
-            method_state={key.removeprefix("state."): value for key, value in tensors.items()},
+            method_state=_named(tensors, "state."),
             best=best,
             metrics_bytes=int(metadata["metrics_bytes"]),
             norm_history=NormHistory(() if norms is None else tuple(norms.tolist())),
+            server_state=_named(tensors, "server."),
         )
 
     def _write(self, name: str, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
@@ -203,3 +211,8 @@ def _require_metadata(name: str, content: Mapping[str, str]) -> None:
             raise ValueError(f"{content['best']!r} is no name of a best checkpoint")
     if min(counts) < 0:
         raise ValueError("a count is negative")
+
+
+def _named(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors whose names begin so, by the rest of their names."""
+    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}

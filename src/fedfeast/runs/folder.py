@@ -22,12 +22,16 @@ from fedfeast.evaluation import Curve, Measured
 from fedfeast.locks import held_alone
 from fedfeast.machine import device_name, processor_name
 from fedfeast.methods import METHODS, find_method
+from fedfeast.planning.named_files import refuse_bad_files
+from fedfeast.recipes.building import build_cache, build_network
 from fedfeast.recipes.recipe import Recipe, load_recipe, resolve_recipe
+from fedfeast.recipes.suitability import SEARCHED
 from fedfeast.runs.checkpoint import CheckpointFolder
-from fedfeast.runs.kept_builder import KeptBuilder
-from fedfeast.runs.kept_data import KeptData
-from fedfeast.runs.kept_statistics import KeptStatistics
+from fedfeast.runs.kept.builder import KeptBuilder
+from fedfeast.runs.kept.data import KeptData
+from fedfeast.runs.kept.statistics import KeptStatistics
 from fedfeast.runs.well_formed import misfit_released, misfit_round, misfit_summary
+from fedfeast.variants import write_cache
 from fedfeast.version import VERSION
 from fedfeast.whole_files import write_bytes, write_json, write_text
 
@@ -91,6 +95,7 @@ class RunFolder:
             unknown = path.is_dir() and not (path / "recipe.toml").is_file()
             if unknown and any(not _is_of_a_killed_start(file) for file in path.iterdir()):
                 raise InvalidInput(f"--out {path} holds other files and no run: give a new or an empty folder.")
+            refuse_bad_files(recipe)  # before the run has copies, which messages would name and a second try find
             path.mkdir(parents=True, exist_ok=True)
             with folder.locked():
                 folder._begin(recipe, _environment(threads, device, processes, engine))
@@ -313,12 +318,17 @@ class RunFolder:
         may_change = MAY_CHANGE | (MAY_CHANGE_ON_A_FLEET if recipe.population.source == "fleet" else set())
         different = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key) and key not in may_change]
         other_inputs = bool(self.kept_data.changed_files(recipe.data)) or self.kept_builder.is_other(recipe)
-        if not different and not other_inputs:
-            self._refuse_other_inputs(recipe)
+        changed = self._changed_inputs(recipe)
+        if not different and not other_inputs and not changed:
             return True
         if not (self.has_finished_rounds() or self.checkpoints.exist()):
             return False
         if not different:
+            if changed:
+                raise InvalidInput(
+                    f"{changed[0]} has changed since the run in {self.path} began: restore it, or give another --out "
+                    "folder."
+                )
             self.kept_data.refuse_other(recipe.data)
             self.kept_builder.refuse_other(recipe)
         changes = ", ".join(f"{key} is {theirs.get(key)!r} there and {ours.get(key)!r} here" for key in different[:3])
@@ -363,13 +373,20 @@ class RunFolder:
         for named, copy in self._named_inputs(recipe):
             copy.parent.mkdir(exist_ok=True)
             write_bytes(copy, named.read_bytes())
+        if recipe.variants.cache == SEARCHED:
+            # Kept as a file, so that a later version's search cannot change what the run trains.
+            network = build_network(recipe)
+            copy = self._inputs()["variants.cache"]
+            copy.parent.mkdir(exist_ok=True)
+            write_cache(build_cache(recipe, network), network, copy)
 
-    def _refuse_other_inputs(self, recipe: Recipe) -> None:
-        for named, copy in self._named_inputs(recipe):
-            if copy.is_file() and named.resolve() != copy.resolve() and named.read_bytes() != copy.read_bytes():
-                raise InvalidInput(
-                    f"{named} has changed since the run in {self.path} began: restore it, or give another --out folder."
-                )
+    def _changed_inputs(self, recipe: Recipe) -> list[Path]:
+        """Return the files that the recipe names and that are no longer what the run has copies of."""
+        return [
+            named
+            for named, copy in self._named_inputs(recipe)
+            if copy.is_file() and named.resolve() != copy.resolve() and named.read_bytes() != copy.read_bytes()
+        ]
 
     def _read_json(self, name: str, keys: Sequence[str], remedy: str) -> dict[str, Any]:
         """Read one of the folder's JSON files; a damaged one is said with its remedy."""

@@ -31,10 +31,12 @@ from fedfeast.machine import usable_cores
 from fedfeast.networks.built import Builder
 from fedfeast.networks.normalisation import Statistics
 from fedfeast.own_code import remember
-from fedfeast.planning.outline import outline
+from fedfeast.planning.outline import outline, refuse_larger_cohorts
+from fedfeast.planning.own_photos import PHOTO_MINUTES, is_photo_folder, recipe_for_photos
 from fedfeast.planning.plan import plan_traffic
+from fedfeast.planning.privacy_noise import measure_noise, warn_of_noise
 from fedfeast.population.natural import measure_correlation
-from fedfeast.recipes.building import build_network, build_privacy, builder_settings
+from fedfeast.recipes.building import build_network, build_privacy, build_server, builder_settings
 from fedfeast.recipes.recipe import Recipe, packaged_recipes, pairs_of, resolve_recipe
 from fedfeast.recipes.splitting import NaturalSplit
 from fedfeast.recipes.suitability import MEMBERS
@@ -43,6 +45,7 @@ from fedfeast.runs.builder_trial import warn_of_misfit
 from fedfeast.runs.checkpoint import Best, TrainingState
 from fedfeast.runs.folder import RunFolder
 from fedfeast.runs.interrupts import interruptible, uninterrupted
+from fedfeast.runs.time_budget import TimeBudget, TimeLimit, choose_budget, read_budget, sized, write_budget
 from fedfeast.runs.training import ClientSource, Observer, Silent, SimulatedClients, train_rounds
 from fedfeast.units import format_macs
 from fedfeast.whole_files import full_disk_is_said
@@ -71,10 +74,11 @@ class Run:
         out: str | Path | None = None,
         settings: Mapping[str, Any] | Sequence[str] = (),
         at_once: int = 1,
+        limit: TimeLimit | None = None,
     ) -> "Run":
         """Start a run in a folder (runs/NAME by default), or reopen the same run there.
 
-        A new one takes its part of the cores where several are at work at once.
+        A new one takes its part of the cores where several are at work at once, and as many rounds as fit a time limit.
         """
         ranks, loaded = join_ranks(), resolve_recipe(recipe, settings)
         threads = loaded.engine.threads or max(1, usable_cores() // (ranks.local_size * at_once))
@@ -83,10 +87,16 @@ class Run:
         require_memory(device, loaded.engine.memory_gib)
         if build_privacy(loaded) is not None:
             require_accountant()  # before training, not after it
+        budget = _time_budget(loaded, RunFolder(folder), limit, dict(pairs_of(settings)), ranks.size)
+        if budget is not None:
+            loaded = sized(loaded, budget, dict(pairs_of(settings)))
         is_own = loaded.network.builder is not None
         engine = ", ".join(choose_engine(loaded.engine.name, loaded.engine.precision, device, is_own))
         parts = (folder, loaded, threads, device.type, ranks.size, engine)
-        return cls(ranks.from_leader(lambda: RunFolder.create(*parts)))
+        run = cls(ranks.from_leader(lambda: RunFolder.create(*parts)))
+        if budget is not None and ranks.leads:
+            write_budget(folder, budget)
+        return run
 
     @classmethod
     def open(cls, path: str | Path) -> "Run":
@@ -116,7 +126,8 @@ class Run:
                 stack.enter_context(interruptible())
                 federation = self.federation
                 ranks.from_leader(lambda: remember(self.recipe.own_code))
-                ranks.from_leader(lambda: None if self.folder.has_finished_rounds() else warn_of_misfit(federation))
+                ranks.from_leader(lambda: None if self.folder.has_finished_rounds() else _check_start(federation))
+                ranks.from_leader(lambda: None if self.folder.has_finished_rounds() else self._warn_of_noise())
                 ranks.from_leader(lambda: self.folder.kept_data.keep(self.recipe.data))
                 ranks.from_leader(lambda: self.folder.write_clients(federation.client_table()))
                 work = client_source or SimulatedClients()
@@ -131,6 +142,11 @@ class Run:
         again = f"run fedfeast evaluate {self.folder.path} again"
         with full_disk_is_said(self.folder.path, again), self.folder.locked(), interruptible():
             return self._summarise(observer or Silent())
+
+    @property
+    def time_budget(self) -> TimeBudget | None:
+        """The time that its rounds were chosen by; None where their number was given."""
+        return read_budget(self.folder.path)
 
     @property
     def curve(self) -> Curve:
@@ -181,6 +197,12 @@ class Run:
         """Measure the test curve unless the summary already stands for the finished rounds."""
         if self.folder.summarised_rounds() != state.finished_rounds:
             self._summarise(observer)
+
+    def _warn_of_noise(self) -> None:
+        """Warn where private updates would drown in their noise; of a fleet nobody knows yet who will join."""
+        if self.recipe.privacy.clip_norm is not None and self.recipe.population.source != "fleet":
+            noise = measure_noise(outline(self.recipe), self.federation.partition.shards.sizes)
+            warn_of_noise(noise, build_privacy(self.recipe))
 
     def _saved_rounds(self) -> int:
         with uninterrupted():
@@ -313,6 +335,7 @@ class Run:
             "finished_rounds": state.finished_rounds,
             "best_round": best.finished_rounds,
             "validation_score": best.score,
+            **({"served_vector": best.vector} if build_server(self.recipe, federation.method).average else {}),
             **curve.population_scores(budgets),
             "served_share": curve.served_share(budgets),
             "clients": len(budgets),
@@ -331,6 +354,12 @@ class Run:
         }
 
 
+def _check_start(federation: Federation) -> None:
+    """Refuse what a run that has begun may go on with, and warn of what its network will not do well."""
+    refuse_larger_cohorts(federation.recipe, federation.population)
+    warn_of_misfit(federation)
+
+
 def _describe_clients(federation: Federation, natural: NaturalSplit) -> dict[str, Any]:
     """Return who the data's clients are, and how their budgets go with their data."""
     measured = measure_correlation(federation.population.budgets_macs, natural.sizes)
@@ -343,11 +372,14 @@ def train(
     settings: Mapping[str, Any] | Sequence[str] = (),
     observer: Observer | None = None,
     network: Builder | None = None,
+    minutes: float | None = None,
 ) -> Run:
     """Train a recipe in a folder, going on where the folder's last checkpoint stands; return the finished run.
 
-    A network is what ``elastic`` made of a constructor; it stands in for the recipe's own.
+    A folder of photos, CLASS/PHOTOS, stands for the recipe small-images on them. A network is what ``elastic`` made of
+    a constructor; it stands in for the recipe's own. ``minutes`` choose the number of rounds.
     """
+    limit = None if minutes is None else TimeLimit(minutes)
     if not isinstance(network, Builder | None):
         given = type(network).__name__
         raise InvalidInput(f"network is a {given} and no builder: decorate its function with fedfeast.elastic(...).")
@@ -355,7 +387,26 @@ def train(
         # The recipe's cache is of its own network's sizes; those of another one are chosen anew, unless listed.
         settings = {"variants.cache": MEMBERS, **dict(pairs_of(settings)), **builder_settings(network)}
         settings |= _reaching_budgets(recipe, settings)
-    return Run.create(recipe, out, settings).train(observer)
+    if is_photo_folder(recipe):
+        stands_for = recipe_for_photos(str(recipe), settings)
+        recipe, settings = stands_for.recipe, {**stands_for.settings, **dict(pairs_of(settings))}
+        limit = limit or photo_limit(settings)
+    return Run.create(recipe, out, settings, limit=limit).train(observer)
+
+
+def photo_limit(settings: Mapping[str, Any] | Sequence[str]) -> TimeLimit | None:
+    """Return the time that training on a folder of photos takes where neither it nor a number of rounds is given."""
+    is_set = any(key in ("training", "training.rounds") for key, _ in pairs_of(settings))
+    return None if is_set else TimeLimit(PHOTO_MINUTES)
+
+
+def _time_budget(
+    recipe: Recipe, folder: RunFolder, limit: TimeLimit | None, given: Mapping[str, Any], processes: int
+) -> TimeBudget | None:
+    """Return by which time a run's rounds are chosen; only a run in one process can be tried beforehand."""
+    if limit is not None and processes > 1:
+        raise InvalidInput(f"--minutes is for one process, and there are {processes}: set training.rounds.")
+    return choose_budget(recipe, folder.path, folder.has_finished_rounds(), limit, given)
 
 
 def _reaching_budgets(recipe: str | Path | Recipe, settings: Mapping[str, Any]) -> dict[str, float]:

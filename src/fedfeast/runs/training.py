@@ -15,6 +15,7 @@ from fedfeast.federation import (
     Assignment,
     Client,
     Engine,
+    Merged,
     RoundOrder,
     TooFewAnswers,
     learning_rate,
@@ -22,7 +23,7 @@ from fedfeast.federation import (
     sample_cohort_as_authors,
 )
 from fedfeast.randomness import named_generator
-from fedfeast.recipes.building import build_selection, build_sgd
+from fedfeast.recipes.building import build_selection, build_server, build_sgd
 from fedfeast.runs.assembly import Federation
 from fedfeast.runs.checkpoint import Best, TrainingState
 from fedfeast.runs.folder import RunFolder
@@ -99,7 +100,8 @@ def train_rounds(
     """
     recipe = federation.recipe
     state, damaged = ranks.from_leader(lambda: _starting_state(federation, folder))
-    state = replace(state, flat=state.flat.to(federation.device))
+    server_state = {name: one.to(federation.device) for name, one in state.server_state.items()}
+    state = replace(state, flat=state.flat.to(federation.device), server_state=server_state)
     observer.on_start(state.finished_rounds, recipe.training.rounds, damaged)
     saved_rounds = state.finished_rounds
     trainer = _RoundTrainer(federation, folder, ranks, client_source)
@@ -134,7 +136,8 @@ def _starting_state(federation: Federation, folder: RunFolder) -> tuple[Training
     """Return the state to train on from, on the CPU, and the damaged checkpoints; cut the metrics back to it."""
     state, damaged = folder.checkpoints.load_latest()
     if state is None:
-        state = TrainingState(0, federation.initial_weights().cpu(), federation.method.initial_state())
+        flat, server = federation.initial_weights().cpu(), build_server(federation.recipe, federation.method)
+        state = TrainingState(0, flat, federation.method.initial_state(), server_state=server.initial_state(flat))
     folder.checkpoints.require_size(state.flat, federation.method.network.layout.size)
     folder.mend_released()
     folder.cut_metrics(state.metrics_bytes)
@@ -149,6 +152,7 @@ class _RoundTrainer:
         self._folder, self._ranks, self._client_source = folder, ranks, client_source
         self._selection = build_selection(federation.recipe)
         self._sgd = build_sgd(federation.recipe, federation.method)
+        self._server = build_server(federation.recipe, federation.method)
         self._engine, self._policy = client_source.engine(federation), federation.update_policy()
         if ranks.size > 1:
             self._engine = DistributedEngine(self._engine, ranks, federation.preparation)
@@ -157,17 +161,19 @@ class _RoundTrainer:
         """Run one round; validate where it is due; write the round's line of metrics."""
         training, evaluation = self.federation.recipe.training, self.federation.recipe.evaluation
         started, round_index = time.perf_counter(), state.finished_rounds
-        rate = learning_rate(self._sgd.learning_rate, training.schedule, round_index, training.rounds)
+        schedule = (training.schedule, round_index, training.rounds, training.warmup_rounds)
+        rate = learning_rate(self._sgd.learning_rate, *schedule)
         policy = replace(self._policy, history=state.norm_history)
+        sent = self._server.sent(state.server_state, state.flat)  # once: who is asked again gets the same
         attempts = 0
         while True:
             attempts += 1
             self.federation = self._client_source.available(self.federation, round_index)
-            assignments, method_state = self._plan(state, round_index)
+            assignments, method_state = self._plan(state, sent, round_index)
             try:
                 weighed = policy.weighed(assignments)
                 ahead = self._ahead(round_index + 1)
-                result = self._engine.run_round(RoundOrder(state.flat, weighed, round_index, rate, policy, ahead))
+                result = self._engine.run_round(RoundOrder(sent, weighed, round_index, rate, policy, ahead))
                 break
             except TooFewAnswers:
                 continue  # with whoever is there by then
@@ -177,6 +183,13 @@ class _RoundTrainer:
             raise InvalidInput(
                 f"training diverged in round {round_index + 1} (weights that are not finite): lower "
                 f"{rate_of}.learning_rate = {self._sgd.learning_rate} or {norm_of}.clip_norm = {self._sgd.clip_norm}."
+            )
+        merged = Merged(sent, result.flat, result.answered)
+        flat, server_state = self._server.server_step(state.server_state, state.flat, merged)
+        if flat is not result.flat and not bool(torch.isfinite(flat).all()):
+            raise InvalidInput(
+                f"the server's step of round {round_index + 1} led to weights that are not finite: lower "
+                f"server.learning_rate = {self._server.rate}, or leave server.optimiser out."
             )
         row: dict[str, Any] = {
             "round": round_index + 1,
@@ -195,19 +208,37 @@ class _RoundTrainer:
             row["setup_seconds"] = round(result.setup_seconds, 4)  # of the round's seconds
         best = state.best
         if (round_index + 1) % evaluation.every_rounds == 0 or round_index + 1 == training.rounds:
-            curve = self._validate(result.flat)
-            row["validation_score"] = score = self._score(curve)
-            row |= curve.notes
-            if best is None or self.federation.validation.better(score, best.score):
-                best = Best(round_index + 1, score, result.flat)
+            judged, notes = self._judge(round_index + 1, flat, self._server.averaged(server_state))
+            row |= notes
+            if best is None or self.federation.validation.better(judged.score, best.score):
+                best = judged
         row["seconds"] = round(time.perf_counter() - started, 4)
         metrics_bytes = self._folder.append_metrics(row) if self._ranks.leads else 0
-        return TrainingState(round_index + 1, result.flat, method_state, best, metrics_bytes, result.history), row
+        after = TrainingState(
+            round_index + 1, flat, method_state, best, metrics_bytes, result.history, server_state=server_state
+        )
+        return after, row
 
-    def _plan(self, state: TrainingState, round_index: int) -> tuple[list[Assignment], Any]:
+    def _judge(
+        self, finished_rounds: int, flat: torch.Tensor, average: torch.Tensor | None
+    ) -> tuple[Best, dict[str, Any]]:
+        """Validate the global vector, and its running average where there is one; return the better, and notes."""
+        curve = self._validate(flat)
+        judged, notes = Best(finished_rounds, self._score(curve), flat), curve.notes
+        if average is None:
+            return judged, {"validation_score": judged.score, **notes}
+        curve = self._validate(average)
+        other = Best(finished_rounds, self._score(curve), average, "average")
+        scores = {one.vector: one.score for one in (judged, other)}
+        if self.federation.validation.better(other.score, judged.score):
+            judged, notes = other, curve.notes
+        told = {"validation_score": judged.score, "validation_scores": scores, "served_vector": judged.vector}
+        return judged, {**told, **notes}
+
+    def _plan(self, state: TrainingState, sent: torch.Tensor, round_index: int) -> tuple[list[Assignment], Any]:
         generator = named_generator(self.federation.recipe.seed, "plan", round_index)
         cohort = self._sample(round_index)
-        return self.federation.method.plan_round(state.method_state, state.flat, cohort, round_index, generator)
+        return self.federation.method.plan_round(state.method_state, sent, cohort, round_index, generator)
 
     def _sample(self, round_index: int) -> list[Client]:
         federation, training = self.federation, self.federation.recipe.training

@@ -78,6 +78,7 @@ class RunState(BaseModel):
     seconds: float  # of training so far
     remaining_seconds: float | None
     served_round: int | None  # whose weights are on offer
+    served_vector: str | None  # which weights of it, where a run keeps a running average: global, or average
     validation_score: float | None  # of that round: what the served checkpoint was chosen by
     chosen_by: str  # what that score is
     population_score: float | None  # mean of the metric over clients on the test set, once it is measured
@@ -200,6 +201,7 @@ def describe_run(run: WatchedRun, runs: list[str]) -> RunState:
         seconds=round(seconds, 2),
         remaining_seconds=round(seconds / rounds * (total_rounds - rounds), 1) if training else None,
         served_round=served,
+        served_vector=seen.offer.vector if seen.offer is not None else None,
         validation_score=next((row["validation_score"] for row in seen.rows if row["round"] == served), None),
         chosen_by=build_selection(recipe).words,
         population_score=summary.get("population_score"),

@@ -79,6 +79,11 @@ class Offer:
         """The round whose weights are on offer."""
         return int(self.bundles.facts["best_round"])
 
+    @property
+    def vector(self) -> str | None:
+        """Which of a round's vectors is on offer, where the run chose: global, or average."""
+        return self.bundles.facts.get("served_vector")
+
     def choose(self, limits: Limits) -> str:
         """Return the id of the largest variant within the limits; latencies not yet known are measured."""
         points = self.bundles.points

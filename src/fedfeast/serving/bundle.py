@@ -1,5 +1,6 @@
 """A bundle: one network as a folder that needs torch alone, with a manifest that vouches for every file."""
 
+import json
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
@@ -9,6 +10,7 @@ import torch
 from safetensors.torch import save
 
 from fedfeast.errors import InvalidInput, in_one_line
+from fedfeast.presentation.tables import served_round
 from fedfeast.runs import Run
 from fedfeast.serving.card import curve_picture, write_card
 from fedfeast.serving.choice import Limits
@@ -18,17 +20,20 @@ from fedfeast.serving.families.registry import family_named
 from fedfeast.serving.latency import measured_choice
 from fedfeast.serving.manifest import label_of, metric_of, read_manifest, require_vouched, value_of, write_manifest
 from fedfeast.units import format_macs
-from fedfeast.whole_files import whole_folder, write_text
+from fedfeast.whole_files import refuse_unknown_ending, whole_folder, write_text
 
 FORMAT = "fedfeast-bundle/2"
 REMEDY = "extract the bundle again"
 UNTRAINED_WARNING = 0.01  # share of the weights
 
 
-def extract(run: Run | Path | str, out: Path | str, limits: Limits, search: bool = False) -> dict[str, Any]:
-    """Write the largest affordable network of a run as a bundle; return its manifest."""
+def extract(
+    run: Run | Path | str, out: Path | str, limits: Limits, search: bool = False, force: bool = False
+) -> dict[str, Any]:
+    """Write the largest affordable network of a run as a bundle, with force over one there; return its manifest."""
+    refuse_unknown_ending(Path(out))
     extractor = Extractor(run)
-    with whole_folder(Path(out)) as folder:
+    with whole_folder(Path(out), is_written_here if force else None) as folder:
         point, measured = measured_choice(extractor, limits, search)
         return write_bundle(folder, extractor.extract(point), measured)
 
@@ -69,6 +74,16 @@ def loader_source() -> str:
     return resources.files("fedfeast.serving.families").joinpath("standalone.py").read_text(encoding="utf-8")
 
 
+def is_written_here(folder: Path) -> bool:
+    """Return whether a folder is a bundle or a ladder, which another one may replace."""
+    for name in ("manifest.json", "ladder.json"):
+        try:
+            return str(json.loads((folder / name).read_text(encoding="utf-8"))["format"]).startswith("fedfeast-")
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return False
+
+
 def read_bundle(folder: Path) -> dict[str, Any]:
     """Return a bundle's manifest after checking its seal and every file against its hash."""
     if not (folder / "manifest.json").is_file():
@@ -104,5 +119,11 @@ def describe_bundle(manifest: Mapping[str, Any]) -> str:
     assert value is not None
     return (
         f"{format_macs(manifest['macs'])} MACs, {manifest['parameters']:,} parameters{kept}, "
-        f"{label_of(manifest)} {metric.show(value)}"
+        f"{label_of(manifest)} {metric.show(value)}{_of_vector(manifest)}"
     )
+
+
+def _of_vector(manifest: Mapping[str, Any]) -> str:
+    """Say whose weights they are, where a run chose between its global vector and a running average of it."""
+    run = manifest["run"]
+    return f", round {served_round(run)}" if "served_vector" in run else ""

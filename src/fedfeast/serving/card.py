@@ -9,6 +9,7 @@ from fedfeast.data.tasks import Metric, task_named
 from fedfeast.presentation.chart import ACCURACY, Axis, Chart, Series, macs_axis
 from fedfeast.presentation.chart import Point as ChartPoint
 from fedfeast.presentation.pictures import svg_of
+from fedfeast.presentation.tables import served_round
 from fedfeast.serving.manifest import label_of, metric_of, value_of
 from fedfeast.units import format_macs
 
@@ -31,7 +32,7 @@ def write_card(manifest: Mapping[str, Any], curve: Sequence[Point]) -> str:
     sections = [
         f"# {run['data']} {kind} of {format_macs(manifest['macs'])} MACs",
         f"A network of the federated run `{run['name']}`: recipe `{run['recipe']}`, method "
-        f"`{run['method']}`, seed {run['seed']}, round {run['best_round']}; fedfeast {manifest['fedfeast']}.",
+        f"`{run['method']}`, seed {run['seed']}, round {served_round(run)}; fedfeast {manifest['fedfeast']}.",
         _table(("", ""), _facts(manifest)),
         *_warnings(manifest),
         "## Where it sits",

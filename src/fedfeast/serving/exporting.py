@@ -14,7 +14,7 @@ from fedfeast.data.tasks import CLASSIFICATION
 from fedfeast.errors import InvalidInput
 from fedfeast.runs import Run
 from fedfeast.serving.accuracy import Predict, measure_figures
-from fedfeast.serving.bundle import write_bundle
+from fedfeast.serving.bundle import is_written_here, write_bundle
 from fedfeast.serving.choice import Limits
 from fedfeast.serving.extraction import Extracted, Extractor
 from fedfeast.serving.families.built import BuiltFamily, BuiltModel
@@ -25,7 +25,7 @@ from fedfeast.serving.onnx.graph import DEFAULT_OPSET, build_onnx
 from fedfeast.serving.onnx.int8 import quantise
 from fedfeast.serving.onnx.program import LEAST_OPSET as TORCH_OPSET
 from fedfeast.serving.onnx.session import LEAST_OPSET, Session, require_opset
-from fedfeast.whole_files import make_folder, whole_folder, write_whole
+from fedfeast.whole_files import make_folder, refuse_unknown_ending, whole_folder, write_whole
 
 Format = Literal["onnx", "int8", "pt2"]
 FILES: dict[Format, str] = {"onnx": "model.onnx", "int8": "model.int8.onnx", "pt2": "model.pt2"}
@@ -174,19 +174,22 @@ def export(
     limits: Limits,
     options: ExportOptions | None = None,
     search: bool = False,
+    force: bool = False,
 ) -> dict[str, Any]:
-    """Write the largest affordable network of a run; return its manifest.
+    """Write the largest affordable network of a run, with force over what was written there; return its manifest.
 
-    A path that ends in .onnx or .pt2 becomes that file, with its manifest beside it as .json; any other a bundle
-    that holds the wanted formats, too.
+    A path that ends in .onnx or .pt2 becomes that file, with its manifest beside it (model.onnx.json); one without an
+    ending a bundle that holds the wanted formats, too.
     """
     out, options = Path(out), options or ExportOptions()
+    refuse_unknown_ending(out, SUFFIXES)
     if out.suffix in SUFFIXES:
         kind = _format_of(out, options.formats)
+        _refuse_existing_file(out, force)
         return _export_file(run, out, limits, replace(options, formats=(kind,)), search)
     extractor = Extractor(run)
     exporter = Exporter(extractor, options)
-    with whole_folder(out) as folder:
+    with whole_folder(out, is_written_here if force else None) as folder:
         point, more = measured_choice(extractor, limits, search)
         return exporter.write_bundle(extractor.extract(point), folder, more)
 
@@ -195,19 +198,30 @@ def _export_file(
     run: Run | Path | str, out: Path, limits: Limits, options: ExportOptions, search: bool
 ) -> dict[str, Any]:
     """Write one file and, when it is in place, the manifest beside it."""
-    (kind,), manifest_path = options.formats, out.with_suffix(".json")
-    for path in (out, manifest_path):
-        if path.exists():
-            raise InvalidInput(f"--out {path} exists: give a new file.")
+    (kind,), manifest_path = options.formats, manifest_beside(out)
     extractor = Extractor(run)
     exporter = Exporter(extractor, options)
     point, more = measured_choice(extractor, limits, search)
     extracted = extractor.extract(point)
     make_folder(out.parent, out)
     facts: dict[str, Any] = {}
+    manifest_path.unlink(missing_ok=True)  # a replaced file's, which would not be true of the new one
     write_whole(out, lambda temporary: facts.update(exporter.write_file(extracted, kind, temporary)))
     content = {"format": FORMAT, **extracted.facts, **more, "bytes": facts["bytes"], "exports": {out.name: facts}}
     return write_manifest(manifest_path, content, [out.name])
+
+
+def manifest_beside(file: Path) -> Path:
+    """Return where the manifest of an exported file lies: its whole name, so that no two files share one."""
+    return file.with_name(f"{file.name}.json")
+
+
+def _refuse_existing_file(out: Path, force: bool) -> None:
+    if out.is_dir():
+        raise InvalidInput(f"--out {out} is a folder: give a new file.")
+    existing = next((path for path in (out, manifest_beside(out)) if path.exists()), None)
+    if existing is not None and not force:
+        raise InvalidInput(f"--out {out}: {existing} exists: give a new file, or replace it with --force.")
 
 
 def _format_of(out: Path, formats: tuple[Format, ...]) -> Format:

@@ -22,6 +22,7 @@ from fedfeast.networks.built import Member
 from fedfeast.networks.normalisation import Statistics
 from fedfeast.planning.outline import outline
 from fedfeast.randomness import named_generator
+from fedfeast.recipes.building import build_server
 from fedfeast.runs import Run
 from fedfeast.serving.accuracy import measure_figures
 from fedfeast.serving.choice import Limits, MeasureLatency, choose_point
@@ -151,6 +152,7 @@ class Extractor:
             "data": recipe.data.name,
             "seed": recipe.seed,
             "best_round": self._best.finished_rounds,
+            **({"served_vector": self._best.vector} if build_server(recipe, self._method).average else {}),
             "weights_sha256": _hash(self._best.flat),
         }
 

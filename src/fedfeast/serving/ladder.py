@@ -9,13 +9,13 @@ from typing import Any
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import OperatingPoint
 from fedfeast.runs import Run
-from fedfeast.serving.bundle import load_bundle, loader_source
+from fedfeast.serving.bundle import is_written_here, load_bundle, loader_source
 from fedfeast.serving.choice import Limits, spread_points
 from fedfeast.serving.exporting import SUFFIXES, Exporter, ExportOptions
 from fedfeast.serving.extraction import Extractor
 from fedfeast.serving.families import standalone
 from fedfeast.serving.manifest import read_manifest, require_vouched, write_manifest
-from fedfeast.whole_files import whole_folder, write_text
+from fedfeast.whole_files import refuse_unknown_ending, whole_folder, write_text
 
 FORMAT = "fedfeast-ladder/1"
 INDEX = "ladder.json"
@@ -30,17 +30,20 @@ def export_ladder(
     budgets: int | Sequence[float],
     options: ExportOptions | None = None,
     on_rung: OnRung = lambda done, total, manifest: None,
+    force: bool = False,
 ) -> dict[str, Any]:
     """Write a bundle with exports for every budget in MACs, or for so many sizes from least to largest.
 
     Returns the index. Budgets that the same network serves share it. Accuracies come from the run's evaluation.
+    With ``force`` the ladder replaces one, or a bundle, that lies there.
     """
     if Path(out).suffix in SUFFIXES:
         raise InvalidInput(f"--out {out} is one file, and a ladder is a folder: leave {Path(out).suffix} out.")
+    refuse_unknown_ending(Path(out))
     extractor = Extractor(run)
     exporter = Exporter(extractor, options or ExportOptions())
     served = plan_rungs(extractor, budgets)
-    with whole_folder(Path(out)) as folder:
+    with whole_folder(Path(out), is_written_here if force else None) as folder:
         rungs = []
         for number, (point, budgets_macs) in enumerate(served.items(), start=1):
             name = f"{number:02d}-{re.sub(r'[^A-Za-z0-9._-]+', '-', point.name)}"

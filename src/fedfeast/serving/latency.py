@@ -41,10 +41,15 @@ def measure_latency(model: Model, threads: int | None = None, repeats: int = REP
 
 def time_served(model: Model, threads: int | None = None, repeats: int = REPEATS) -> list[float]:
     """Return the milliseconds of one example again and again, by onnxruntime on every usable core unless told."""
+    return time_calls(served_call(model, threads), Repeats(repeats, warm_ups=WARM_UPS))
+
+
+def served_call(model: Model, threads: int | None = None) -> Callable[[], object]:
+    """Return what predicts one example by onnxruntime, on every usable core unless told."""
     session = Session(build_onnx(model, default_opset(model), takes_pixels=True).SerializeToString(), threads)
     grey = 128 if model.input_dtype == torch.uint8 else 0
     example = torch.full((1, *model.input_shape), grey, dtype=model.input_dtype)
-    return time_calls(lambda: session(example), Repeats(repeats, warm_ups=WARM_UPS))
+    return lambda: session(example)
 
 
 class LatencyMeter:

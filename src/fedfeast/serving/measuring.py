@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,11 +25,19 @@ from fedfeast.recipes.building import build_method
 from fedfeast.recipes.recipe import Recipe, resolve_recipe
 from fedfeast.serving.choice import spread_points
 from fedfeast.serving.families.registry import uncalibrated
-from fedfeast.serving.latency import time_served
+from fedfeast.serving.latency import REPEATS, WARM_UPS, served_call
 from fedfeast.serving.onnx.packages import import_onnxruntime
 from fedfeast.stopwatch import Repeats, time_calls, waiting_for
 
-EAGER = Repeats(most=15, least=3, most_seconds=4.0, warm_ups=3)  # of one variant
+# Sizes are timed in turn, a few repeats each, so that what disturbs the machine for a while disturbs no size alone.
+TURNS = 3
+EAGER = Repeats(most=5, least=1, most_seconds=1.5)  # of one variant in one turn
+SERVED = Repeats(most=REPEATS // TURNS, least=2, most_seconds=4.0)
+EAGER_WARM_UPS = 3
+BUSY = 2.0  # times the fastest repeat: a median beyond it says that other programs were at work
+
+
+OnTimed = Callable[["Timing", int], None]  # the newest timing, and how many there will be of all sizes and turns
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,19 @@ class Timing:
         """Multiply-accumulates in a second."""
         return self.macs / self.milliseconds * 1e3
 
+    def facts(self) -> dict[str, Any]:
+        """Return the timing as plain values."""
+        return {
+            "name": self.name,
+            "macs": self.macs,
+            "parameters": self.parameters,
+            "milliseconds": self.milliseconds,
+            "fastest_milliseconds": self.spread[0],
+            "slowest_milliseconds": self.spread[1],
+            "repeats": self.repeats,
+            "macs_per_second": self.macs_per_second,
+        }
+
 
 def measure_device(
     recipe: str | Path | Recipe,
@@ -55,12 +76,13 @@ def measure_device(
     target_milliseconds: float | None = None,
     threads: int | None = None,
     num_variants: int = 5,
-    on_variant: Callable[[Timing], None] = lambda timing: None,
+    on_timed: OnTimed = lambda timing, total: None,
 ) -> dict[str, Any]:
     """Time variants of a recipe's space as they are served; with a target latency, suggest a budget in MACs.
 
     On a CPU they are timed as ``latency.measure_latency`` does it, so that a suggested budget and a choice by latency
-    agree; on a CUDA device, or without the [export] extra, in eager torch.
+    agree; on a CUDA device, or without the [export] extra, in eager torch. Every variant is told of after each of
+    ``TURNS`` turns, with all its repeats so far. A latency that no network keeps is said under ``refused``.
     """
     if target_milliseconds is not None and not 0 < target_milliseconds < float("inf"):
         raise InvalidInput(f"--target-ms {target_milliseconds:g}: give a latency in milliseconds, above 0.")
@@ -75,15 +97,17 @@ def measure_device(
     before = torch.get_num_threads()
     used = (threads or usable_cores()) if served else (threads or loaded.engine.threads or before)
     method, _ = build_method(loaded)
-    timings = []
+    points = spread_points(method.operating_points(), num_variants)
+
+    def prepare(point: OperatingPoint) -> _Prepared:
+        deployed = _untrained(method, point)
+        if served:
+            return _Prepared(served_call(uncalibrated(deployed), used), SERVED, WARM_UPS)
+        return _Prepared(_eager_call(deployed, loaded, device), EAGER, EAGER_WARM_UPS, waiting_for(device.type))
+
     try:
         torch.set_num_threads(used)
-        for point in spread_points(method.operating_points(), num_variants):
-            deployed = _untrained(method, point)
-            times = time_served(uncalibrated(deployed), used) if served else _time_eager(deployed, loaded, device)
-            spread = (min(times), max(times))
-            timings.append(Timing(point.name, point.macs, point.parameters, median(times), spread, len(times)))
-            on_variant(timings[-1])
+        timings = _time_in_turn(points, prepare, on_timed)
     finally:
         torch.set_num_threads(before)
     measured: dict[str, Any] = {
@@ -92,31 +116,65 @@ def measure_device(
         "device": device_name(device.type),
         "threads": used,
         "runtime": f"onnxruntime {import_onnxruntime().__version__}" if served else f"eager torch {torch.__version__}",
-        "variants": [_describe(timing) for timing in timings],
+        "variants": [timing.facts() for timing in timings],
         "peak_memory_megabytes": _peak_memory(device),
+        "is_busy": any(timing.milliseconds > BUSY * timing.spread[0] for timing in timings),
     }
     if target_milliseconds is not None:
-        points = method.operating_points()
-        prices = {point.name: point.price for point in points}  # what budgets are compared with
+        prices = {point.name: point.price for point in method.operating_points()}  # what budgets are compared with
         priced = [replace(timing, macs=prices[timing.name]) for timing in timings]
-        measured["suggestion"] = suggest_budget(priced, list(prices.values()), target_milliseconds)
+        try:
+            measured["suggestion"] = suggest_budget(priced, list(prices.values()), target_milliseconds)
+        except InvalidInput as error:
+            measured["refused"] = str(error)  # what was measured is worth as much without it
     return measured
+
+
+class _Prepared(NamedTuple):
+    """What predicts one example, and how it is timed."""
+
+    call: Callable[[], object]
+    repeats: Repeats  # in one turn
+    warm_ups: int  # in the first turn
+    wait_for_device: Callable[[], object] = lambda: None
+
+
+def _time_in_turn(
+    points: Sequence[OperatingPoint], prepare: Callable[[OperatingPoint], _Prepared], on_timed: OnTimed
+) -> list[Timing]:
+    """Time networks in turn until each had all its turns."""
+    prepared, times = dict[str, _Prepared](), dict[str, list[float]]()
+    timings: dict[str, Timing] = {}
+    for turn in range(TURNS):
+        for point in points:
+            if turn == 0:
+                prepared[point.name] = prepare(point)
+            one = prepared[point.name]
+            repeats = replace(one.repeats, warm_ups=one.warm_ups if turn == 0 else 0)
+            all_times = times.setdefault(point.name, [])
+            all_times += time_calls(one.call, repeats, one.wait_for_device)
+            spread = (min(all_times), max(all_times))
+            timing = Timing(point.name, point.macs, point.parameters, median(all_times), spread, len(all_times))
+            timings[point.name] = timing
+            on_timed(timing, TURNS * len(points))
+    return list(timings.values())
 
 
 def suggest_budget(timings: Sequence[Timing], served_macs: Sequence[int], target_milliseconds: float) -> dict[str, Any]:
     """Return the most MACs within a latency, and the largest network that serves; by lines between the measured."""
-    # Choice: a larger network is never taken to be faster than a smaller one that was slower (timings are noisy).
-    slowest = np.maximum.accumulate([timing.milliseconds for timing in timings])
-    macs = np.array([float(timing.macs) for timing in timings])
-    if target_milliseconds < slowest[0]:
+    # Choice: other programs only ever make a network slower, so that it takes no longer than a larger one took.
+    fastest = np.minimum.accumulate([timing.milliseconds for timing in timings][::-1])[::-1]
+    macs = [float(timing.macs) for timing in timings]
+    if target_milliseconds < fastest[0]:
         raise InvalidInput(
-            f"--target-ms {target_milliseconds:g}: the smallest network takes {slowest[0]:.3g} ms here "
+            f"--target-ms {target_milliseconds:g}: the smallest network takes {fastest[0]:.3g} ms here "
             f"({timings[0].macs:,} MACs); give a longer latency, or a recipe with smaller networks."
         )
-    # Choice: nothing is promised beyond the largest network that was timed.
-    budget = (
-        float(macs[-1]) if target_milliseconds >= slowest[-1] else float(np.interp(target_milliseconds, slowest, macs))
-    )
+    kept = int(np.searchsorted(fastest, target_milliseconds, "right")) - 1  # the largest one within the latency
+    budget = macs[kept]
+    if kept + 1 < len(macs):  # nothing is promised beyond the largest network that was timed
+        share = (target_milliseconds - fastest[kept]) / (fastest[kept + 1] - fastest[kept])
+        budget += share * (macs[kept + 1] - macs[kept])
     largest = max(one for one in served_macs if one <= budget)
     return {"target_milliseconds": target_milliseconds, "budget_macs": int(budget), "served_macs": largest}
 
@@ -130,8 +188,8 @@ def _untrained(method: Method, point: OperatingPoint) -> Deployed:
     return Deployed(method.network, point.architecture, layout, weights, point.macs, point.parameters)
 
 
-def _time_eager(deployed: Deployed, recipe: Recipe, device: torch.device) -> list[float]:
-    """Return the milliseconds of one example again and again, normalised by statistics that were measured before."""
+def _eager_call(deployed: Deployed, recipe: Recipe, device: torch.device) -> Callable[[], object]:
+    """Return what predicts one example in eager torch, normalised by statistics that were measured before."""
     facts, deployed = recipe.data.facts, replace(deployed, flat=deployed.flat.to(device))
     shape = (1, *facts.input_shape)
     if facts.kind == "tokens":
@@ -143,7 +201,12 @@ def _time_eager(deployed: Deployed, recipe: Recipe, device: torch.device) -> lis
         recording = RecordingByBatch()
         deployed(torch.cat((on_device, on_device)), recording)
         statistics = ByStatistics(recording.statistics(deployed.flat.dtype))
-        return time_calls(lambda: deployed(on_device, statistics), EAGER, waiting_for(device.type))
+
+    def predict() -> None:
+        with torch.inference_mode():
+            deployed(on_device, statistics)
+
+    return predict
 
 
 def _peak_memory(device: torch.device) -> float:
@@ -152,16 +215,3 @@ def _peak_memory(device: torch.device) -> float:
         return torch.cuda.max_memory_allocated() / 1e6
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 1e6 if sys.platform == "darwin" else peak / 1e3  # bytes there, kilobytes elsewhere
-
-
-def _describe(timing: Timing) -> dict[str, Any]:
-    return {
-        "name": timing.name,
-        "macs": timing.macs,
-        "parameters": timing.parameters,
-        "milliseconds": timing.milliseconds,
-        "fastest_milliseconds": timing.spread[0],
-        "slowest_milliseconds": timing.spread[1],
-        "repeats": timing.repeats,
-        "macs_per_second": timing.macs_per_second,
-    }

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedfeast.errors import InvalidInput
 from fedfeast.serving import exporting
 from fedfeast.serving.bundle import REMEDY, load_bundle, read_bundle
-from fedfeast.serving.exporting import LARGEST_DIFFERENCE, NORMALISED, difference_of
+from fedfeast.serving.exporting import LARGEST_DIFFERENCE, NORMALISED, difference_of, manifest_beside
 from fedfeast.serving.families import standalone
 from fedfeast.serving.families.standalone import Model
 from fedfeast.serving.ladder import INDEX, Ladder
@@ -64,18 +64,20 @@ def verify_bundle(folder: Path) -> dict[str, Any]:
 
 def verify_file(path: Path) -> dict[str, Any]:
     """Check an exported file against the manifest beside it, and load it if it is ONNX."""
-    described = path.with_suffix(".json")
-    if not described.is_file():
-        raise InvalidInput(
-            f"{path} has no manifest {described.name} beside it: give its bundle's folder, or export it again."
-        )
+    places = (manifest_beside(path), path.with_suffix(".json"))  # the second as earlier versions called it
+    described = next((place for place in places if place.is_file()), None)
+    if described is None:
+        name = places[0].name
+        raise InvalidInput(f"{path} has no manifest {name} beside it: give its bundle's folder, or export it again.")
     manifest = read_manifest(described, "export it again")
     if manifest["format"] != exporting.FORMAT:
         raise InvalidInput(f"{path} is no exported file of this version of fedfeast: export it again.")
-    files = list(manifest["exports"]) if path == described else [path.name, *manifest["exports"]]
-    if not files:
+    if not manifest["exports"]:
         raise InvalidInput(f"{described} names no exported file: export it again.")
-    require_vouched(described, manifest, files, "export it again")
+    if path.name not in (described.name, *manifest["exports"]):
+        named = ", ".join(manifest["exports"])
+        raise InvalidInput(f"{described} is of {named} and not of {path.name}: export it again.")
+    require_vouched(described, manifest, list(manifest["exports"]), "export it again")
     for name in manifest["exports"]:
         if name.endswith(".onnx"):
             _session(path.with_name(name))

@@ -9,7 +9,7 @@ from fedfeast.errors import InvalidInput
 from fedfeast.methods import find_method
 from fedfeast.recipes import Recipe, load_recipe
 from fedfeast.recipes.recipe import parse_setting
-from fedfeast.studies.arms import BASELINES
+from fedfeast.studies.arms import BASELINES, Arm
 from fedfeast.studies.study import LETTER, RECIPES, Study
 
 # Settings that a study decides, or that have an option of their own.
@@ -31,6 +31,7 @@ class StudyOptions:
     seeds: Sequence[int] = (0,)
     settings: Mapping[str, Any] | Sequence[str] = ()
     runs: Path | str | None = None  # the folder of all runs; beside the study's by default, shared with other studies
+    arms: Sequence[str] = ()  # by name, where a study's arms can be run apart; without any, all of them
 
     def __post_init__(self) -> None:
         if self.rounds is not None and self.rounds < 1:
@@ -49,6 +50,16 @@ class StudyOptions:
     def given(self) -> dict[str, Any]:
         """Return the settings by their dotted names."""
         return dict(self.settings if isinstance(self.settings, Mapping) else map(parse_setting, self.settings))
+
+    def chosen(self, study: Study, arms: Sequence[Arm]) -> list[Arm]:
+        """Return the arms that are asked for, in the study's order."""
+        names = [arm.name for arm in arms]
+        if self.arms and not study.separable:
+            raise InvalidInput(f"--arm {self.arms[0]!r}: study {study.name} compares all of its arms, so leave it out.")
+        for name in self.arms:
+            if name not in names:
+                raise InvalidInput(f"--arm {name!r} is none of study {study.name}: choose from {', '.join(names)}.")
+        return [arm for arm in arms if arm.name in self.arms or not self.arms]
 
     def recipe(self, study: Study, further: Mapping[str, Any]) -> Recipe:
         """Return a study's recipe with the first seed, the settings given and further ones on top."""

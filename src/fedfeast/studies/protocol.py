@@ -5,6 +5,7 @@ from typing import Any
 
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import published
+from fedfeast.federation import ServerOptimiser
 from fedfeast.recipes import Recipe, load_recipe
 from fedfeast.recipes.building import build_selection
 from fedfeast.studies.study import LETTER, RECIPES
@@ -51,13 +52,27 @@ def describe_protocol(base: Recipe, seeds: Sequence[int]) -> dict[str, str]:
         "population": _describe_population(base),
         "training": f"{training.rounds} rounds of {training.clients_per_round} clients, {training.local_epochs} local "
         f"{'epoch' if training.local_epochs == 1 else 'epochs'}, batches of {training.batch_size}",
-        "optimisation": f"SGD, learning rate {training.learning_rate:g} ({training.schedule}), "
+        "optimisation": f"SGD, learning rate {training.learning_rate:g} ({training.schedule}"
+        + (f" after {training.warmup_rounds} rounds of warm-up), " if training.warmup_rounds else "), ")
         + (f"momentum {training.momentum:g}, " if training.momentum else "")
         + f"weight decay {training.weight_decay:g}, gradients clipped to {training.clip_norm:g}",
+        **_describe_server(base),
         "checkpoint": f"the best validated one ({build_selection(base).words}), batch normalisation recalibrated at "
         "every operating point",
         "seeds": ", ".join(map(str, seeds)),
     }
+
+
+def _describe_server(base: Recipe) -> dict[str, str]:
+    """Return what the server does beside merging; nothing where it only merges."""
+    server, told = base.server, []
+    if server.optimiser != "none":
+        told.append(f"{server.optimiser}, learning rate {ServerOptimiser(**server.model_dump()).rate:g}")
+    if server.lookahead:
+        told.append(f"lookahead {server.lookahead:g}")
+    if server.average:
+        told.append(f"running average {server.average:g}, served where it validates better")
+    return {"server": "; ".join(told)} if told else {}
 
 
 def _describe_population(base: Recipe) -> str:

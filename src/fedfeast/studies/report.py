@@ -5,6 +5,7 @@ from typing import Any
 
 from fedfeast.evaluation.differences import PAGE
 from fedfeast.presentation.pages import Pictures, known_differences, write_page
+from fedfeast.presentation.tables import served_round
 from fedfeast.runs import Run
 from fedfeast.studies import StudyResult
 from fedfeast.studies.protocol import departures, describe_protocol
@@ -97,7 +98,7 @@ def _measured(run: Run) -> list[str]:
     return [
         run.metric.show(summary["population_score"]),
         run.metric.show(run.curve.population_score(run.folder.budgets_macs(), "best")),
-        str(summary["best_round"]),
+        served_round(summary),
         f"{summary['training_seconds']:.0f} s",
         f"{environment.get('engine', EN_DASH)}, {environment['device']}",
         run.folder.path.name,

@@ -97,7 +97,7 @@ class StudyResult:
 def plan_study(study: Study, folder: Path, options: StudyOptions) -> StudyPlan:
     """Resolve every arm's recipe; refuse runs that disagree in protocol before anything is trained."""
     base = options.recipe(study, {})
-    arms = study.arms(lambda settings: options.recipe(study, settings))
+    arms = options.chosen(study, study.arms(lambda settings: options.recipe(study, settings)))
     for key in options.given():
         if all(key in arm.settings for arm in arms):
             raise InvalidInput(f"--set {key}=... is what study {study.name} varies by itself: leave it out.")

@@ -46,3 +46,4 @@ class Study:
     varied: tuple[str, ...] = ()  # settings in which arms differ on purpose, beside their method
     datasets: tuple[str, ...] = tuple(IMAGES)  # the first by default
     trains: bool = True  # False: plans alone answer it
+    separable: bool = False  # whether some of its arms can be run without the others

@@ -152,7 +152,7 @@ def _read_row(row: Mapping[str, str | None], network: ElasticNetwork, place: str
         raise InvalidInput(
             f"variant cache {place} records {macs} MACs and {parameters} parameters, but this network's "
             f"{architecture} has {variant.macs} and {variant.parameters}: "
-            "the cache is damaged or belongs to another space."
+            "the cache is damaged or belongs to another space; variants.cache=searched makes one for this space."
         )
     price, stated = (_read_cost(row, column, place) for column in (PRICE, STATED))
     return replace(variant, listed_price=price, stated_macs=stated)

@@ -1,14 +1,25 @@
 import io
 import resource
 import struct
+import sys
 import zlib
+from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from fedfeast.data.reading.image_files import FORMATS, decode_image, decode_images, inspect_image
+from fedfeast.data.reading.image_files import (
+    FORMATS,
+    Undecodable,
+    _formats,
+    decode_image,
+    decode_images,
+    inspect_image,
+)
 from fedfeast.errors import InvalidInput
 from fedfeast.randomness import named_generator
 
@@ -154,3 +165,67 @@ def test_damaged_images_are_decoded_or_named() -> None:
     assert 20 < len(sentences) < 95
     assert all(sentence.startswith("here ") and len(sentence.splitlines()) == 1 for sentence in sentences)
     assert most_memory_mb() - before < 300
+
+
+def test_faults_are_raised_at_once_or_together_at_the_end(tmp_path: Path) -> None:
+    whole = encoded(noise(8, 8), "JPEG")
+    for name, content in (("a.jpg", whole[:-30]), ("b.jpg", whole), ("c.jpg", whole[:-40])):
+        (tmp_path / name).write_bytes(content)
+    files = {"train": ["a.jpg", "b.jpg", "c.jpg"]}
+    with pytest.raises(InvalidInput, match=r"a\.jpg does not decode"):
+        next(decode_images(tmp_path, files, 3, 8))
+    decoded = decode_images(tmp_path, files, 3, 8, gather_faults=True)
+    assert next(decoded)[:2] == ("train", 1)
+    with pytest.raises(Undecodable) as raised:
+        next(decoded)
+    assert [fault.file for fault in raised.value.faults] == ["a.jpg", "c.jpg"]
+    assert all("truncated" in fault.reason for fault in raised.value.faults)
+
+
+def test_a_large_photo_is_decoded_smaller_and_looks_the_same() -> None:
+    image = noise(16, 16).resize((800, 800), Image.Resampling.BICUBIC)
+    content = encoded(image, "JPEG", quality=95)
+    whole = np.asarray(Image.open(io.BytesIO(content)).resize((16, 16), Image.Resampling.BICUBIC)).astype(int)
+    small = decode_image(content, "here", 3, 16, resize=True).transpose(1, 2, 0).astype(int)
+    assert np.abs(whole - small).mean() < 2
+
+
+HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"
+
+
+@pytest.fixture
+def fresh_formats() -> Iterator[None]:
+    """Forget, before and after, whether HEIC is read."""
+    known, order = dict(Image.OPEN), list(Image.ID)
+    _formats.cache_clear()
+    yield
+    Image.OPEN.clear()
+    Image.OPEN.update(known)
+    Image.ID[:] = order
+    _formats.cache_clear()
+
+
+@pytest.mark.usefixtures("fresh_formats")
+def test_heic_names_the_extra_that_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    monkeypatch.setattr("fedfeast.data.reading.image_files.find_spec", lambda name: None)
+    (tmp_path / "IMG_1.HEIC").write_bytes(HEIC)
+    with pytest.raises(InvalidInput, match=r"HEIC needs pip install 'fedfeast\[heic\]'"):
+        inspect_image(tmp_path / "IMG_1.HEIC")
+    with pytest.raises(InvalidInput, match=r"HEIC needs pip install 'fedfeast\[heic\]'"):
+        decode_image(HEIC, "here", 3, 8)
+
+
+@pytest.mark.usefixtures("fresh_formats")
+def test_heic_is_read_where_its_reader_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def open_heic(file: io.BytesIO, name: str | bytes) -> Image.Image:
+        return Image.new("RGB", (8, 6), (1, 2, 3))
+
+    reader = ModuleType("pillow_heif")  # stands in for the library
+    reader.__spec__ = ModuleSpec("pillow_heif", None)
+    register = Image.register_open
+    vars(reader)["register_heif_opener"] = lambda: register("HEIF", open_heic, lambda start: start[4:8] == b"ftyp")  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "pillow_heif", reader)
+    (tmp_path / "IMG_1.HEIC").write_bytes(HEIC)
+    assert inspect_image(tmp_path / "IMG_1.HEIC") == ((8, 6), False)
+    assert decode_image(HEIC, "here", 3, 4, resize=True)[:, 0, 0].tolist() == [1, 2, 3]

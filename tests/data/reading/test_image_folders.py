@@ -4,9 +4,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedfeast.data.reading.image_folders import read_image_folder
+from fedfeast.data.reading import image_folders
+from fedfeast.data.reading.decoded import Decoded
+from fedfeast.data.reading.image_files import Fault
 from fedfeast.data.reading.options import PrepareOptions
 from fedfeast.errors import InvalidInput
+
+
+def read_image_folder(folder: Path, options: PrepareOptions) -> Decoded:
+    """Return what is to be decoded of a folder in which nothing is skipped."""
+    found = image_folders.read_image_folder(folder, options)
+    assert found.skipped == ()
+    return found.decoded
 
 
 def write_images(folder: Path, count: int, side: int = 8, level: int = 0, mode: str = "RGB") -> None:
@@ -120,9 +129,25 @@ def test_folders_that_are_no_data_set_are_refused(tmp_path: Path) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "empty" / "one.png")
     with pytest.raises(InvalidInput, match=r"class 'empty' has one image only"):
         read_image_folder(tmp_path, PrepareOptions())
-    (tmp_path / "empty" / "notes.txt").write_text("no image")
-    with pytest.raises(InvalidInput, match=r"notes.txt does not decode"):
+    (tmp_path / "empty" / "one.png").write_text("no image")
+    with pytest.raises(
+        InvalidInput, match=r"/empty holds no image that can be read \(one.png: its format is none of PNG"
+    ):
         read_image_folder(tmp_path, PrepareOptions())
+
+
+def test_what_is_no_image_is_skipped_with_its_reason(classes: Path) -> None:
+    (classes / "cats" / "notes.txt").write_text("no image")
+    (classes / "dogs" / "nothing.jpg").touch()
+    found = image_folders.read_image_folder(classes, PrepareOptions())
+    assert {one.file: one.reason for one in found.skipped} == {
+        "cats/notes.txt": "its format is none of PNG, JPEG, WEBP, BMP, GIF, PPM, TIFF",
+        "dogs/nothing.jpg": "it is empty",
+    }
+    assert found.decoded.facts.examples == {"train": 12, "test": 3}
+    again = image_folders.read_image_folder(classes, PrepareOptions(), [Fault("cats/00.png", "cut off")])
+    assert len(again.skipped) == 3
+    assert again.decoded.labels["train"].tolist() == [0] * 7 + [1] * 4
 
 
 @pytest.mark.parametrize(

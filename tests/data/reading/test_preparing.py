@@ -15,6 +15,7 @@ from fedfeast.data.reading.preparing import (
     DATA_FOLDER_VARIABLE,
     data_folder,
     find_official,
+    list_photos,
     prepare_data,
     prepare_found,
 )
@@ -52,7 +53,8 @@ def test_official_data_sets_from_a_given_place(
 def test_own_images(tmp_path: Path, photos: Path) -> None:
     content = prepare_data("pets", photos, tmp_path / "data", PrepareOptions(test_share=0.4))
     assert content["examples"] == {"train": 6, "test": 4}
-    assert content["source"] == {"images": str(photos), "size": None, "seed": 0, "test_share": 0.4}
+    stated = {"images": str(photos), "size": None, "seed": 0, "test_share": 0.4, "listing": list_photos(photos)}
+    assert content["source"] == stated
     dataset = open_prepared(tmp_path / "data" / "pets")
     assert np.array_equal(dataset.test.inputs[:, 0, 0, 0], dataset.test.labels)
     assert dataset.normalisation is None
@@ -92,8 +94,10 @@ def test_what_is_prepared_is_replaced_on_demand_only(tmp_path: Path, photos: Pat
 
 def test_a_failed_replacement_keeps_what_was_there(tmp_path: Path, photos: Path) -> None:
     prepare_data("pets", photos, tmp_path / "data")
-    (photos / "cats" / "0.png").write_bytes(b"broken")
-    with pytest.raises(InvalidInput, match="does not decode"):
+    for photo in (photos / "cats").iterdir():
+        Image.open(photo).save(photo, "JPEG")
+        photo.write_bytes(photo.read_bytes()[:-5])  # found while the others are written already
+    with pytest.raises(InvalidInput, match=r"cats holds no image that can be read \(0.png is damaged\)"):
         prepare_data("pets", photos, tmp_path / "data", replace=True)
     assert len(open_prepared(tmp_path / "data" / "pets").train) == 8
 

@@ -30,7 +30,14 @@ RATE = 0.1
 CASES: dict[str, Mapping[str, Any]] = {
     rule: {"method.rule": rule} for rule in ("full", "global-min", "local-max", "min-max", "min-max-distilled")
 }
+CASES["prior"] = {"training.class_prior": 1.5}
+CASES["prior of exits"] = {"method.name": "scalefl", "training.class_prior": 1.0}
+CASES["cheaper"] = {
+    **{"method.smallest_share": 0.5, "method.student_batch": 0.4, "method.sampling": "inverse-macs"},
+    **{"training.class_prior": 1.0, "training.last_batch": "short"},
+}
 CASES["fedavg"] = {"method.name": "fedavg", "method.max_macs": 4e5}
+CASES["signed"] = {"network.branch": "signed", "network.branch_scale": 0.2}
 
 
 @cache
@@ -55,6 +62,15 @@ def cohort(built: Federation, count: int) -> list[Assignment]:
     by_budget = sorted((built.clients[index] for index in built.participants), key=lambda one: one.budget_macs)
     chosen = [by_budget[int(place)] for place in np.linspace(0, len(by_budget) - 1, count)]
     return built.method.plan_round({}, built.initial_weights(), chosen, 0, named_generator(0))[0]
+
+
+def test_room_is_made_for_steps_that_come_later() -> None:
+    feast = federation("full").method
+    assert isinstance(feast, Feast)
+    assert feast.fullest_step() == []
+    growing = replace(feast, progressive=0.5, rounds=10, smallest_share=0.5)
+    assert len(growing.fullest_step()) == 3
+    assert growing.fullest_step()[0] == Pass(feast.cache[-1].architecture, "teacher")
 
 
 @pytest.mark.parametrize("case", CASES)

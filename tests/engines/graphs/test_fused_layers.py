@@ -18,7 +18,7 @@ from fedfeast.engines.graphs.halo.compiling import LOADERS
 from fedfeast.engines.graphs.kernels import features, normalisations, products, weight_gradients
 from fedfeast.engines.graphs.kernels.features import Norm
 from fedfeast.engines.graphs.programs import COUNTERS
-from fedfeast.networks import ElasticResNet
+from fedfeast.networks import Branch, ElasticResNet
 from fedfeast.networks.normalisation import by_batch
 from fedfeast.randomness import named_generator
 
@@ -29,6 +29,10 @@ LOW = torch.bfloat16 if DEVICE.type == "cuda" else torch.float16  # Triton's int
 def network(channels: int, divisor: int, stem_stride: int, strides: tuple[int, int]) -> ElasticResNet:
     space = SPACE if divisor == 8 else TORN_SPACE
     return ElasticResNet(replace(space, stem_stride=stem_stride, stage_strides=strides, image_channels=channels))
+
+
+def signed(one: ElasticResNet) -> ElasticResNet:
+    return replace(one, branch="signed")
 
 
 def drawn_weights(one: ElasticResNet) -> dict[str, Tensor]:
@@ -105,8 +109,9 @@ def fused_pass(
         (network(3, 8, 1, (1, 2)), (4, 3, 8, 8)),
         (network(1, 8, 2, (1, 2)), (3, 1, 7, 9)),
         (network(1, 2, 1, (2, 2)), (2, 1, 5, 7)),
+        (signed(network(3, 8, 1, (1, 2))), (4, 3, 8, 8)),
     ],
-    ids=["colour", "grey, odd, strided stem", "narrow, strided twice"],
+    ids=["colour", "grey, odd, strided stem", "narrow, strided twice", "signed"],
 )
 def test_a_pass_equals_plain_autograd(one: ElasticResNet, shape: tuple[int, ...]) -> None:
     weights, images, by_output = drawn_weights(one), drawn("images", shape), drawn("by output", (shape[0], 10))
@@ -141,8 +146,9 @@ def _rooms_full_of_traces(monkeypatch: pytest.MonkeyPatch) -> None:
         (network(3, 8, 1, (1, 2)), (16, 3, 8, 8), 5),
         (network(1, 8, 2, (1, 2)), (3, 1, 7, 9), 1),
         (network(1, 2, 1, (2, 2)), (3, 1, 5, 7), 2),
+        (signed(network(1, 2, 1, (2, 2))), (3, 1, 5, 7), 2),
     ],
-    ids=["colour, gradients in parts", "grey, odd, strided stem", "narrow, strided twice"],
+    ids=["colour, gradients in parts", "grey, odd, strided stem", "narrow, strided twice", "signed"],
 )
 def test_a_pass_of_which_few_images_count_equals_plain_autograd(
     one: ElasticResNet, shape: tuple[int, ...], rows: int
@@ -164,8 +170,10 @@ def test_a_full_batch_has_the_same_bits_whether_its_images_are_counted_or_not() 
     assert all(torch.equal(gradient, counted[1][name]) for name, gradient in plain[1].items())
 
 
-def check_low_precision(activations: torch.dtype, in_cuda: bool, rows: int | None = None) -> None:
-    one, shape = network(3, 8, 1, (1, 2)), (4, 3, 8, 8)
+def check_low_precision(
+    activations: torch.dtype, in_cuda: bool, rows: int | None = None, branch: Branch = "rectified"
+) -> None:
+    one, shape = replace(network(3, 8, 1, (1, 2)), branch=branch), (4, 3, 8, 8)
     weights, images, by_output = drawn_weights(one), drawn("images", shape), drawn("by output", (4, 10))
     expected, expected_gradients = plain_pass(one, weights, images[:rows], by_output[:rows])
     if rows is not None:
@@ -205,13 +213,19 @@ def in_whole_floats(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-@pytest.mark.parametrize("rows", [None, 3], ids=["all images", "few count"])
-def test_a_pass_through_kernels_in_cuda_is_near(rows: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("rows", "branch"),
+    [(None, "rectified"), (3, "rectified"), (3, "signed")],
+    ids=["all images", "few count", "few count, signed"],
+)
+def test_a_pass_through_kernels_in_cuda_is_near(
+    rows: int | None, branch: Branch, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(LOADERS, "cpu", load_emulated)
     if DEVICE.type == "cpu":
         for kernel in (products.convolve, products.input_gradient, weight_gradients.weight_gradient):
             monkeypatch.setattr(fused_layers, kernel.__name__, in_whole_floats(kernel))
-    check_low_precision(torch.bfloat16, True, rows)
+    check_low_precision(torch.bfloat16, True, rows, branch)
 
 
 def test_only_the_head_is_left_to_autograd() -> None:

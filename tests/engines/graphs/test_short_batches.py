@@ -1,3 +1,5 @@
+from itertools import groupby
+
 import numpy as np
 import pytest
 import torch
@@ -29,12 +31,19 @@ def drawn_batch(generator: np.random.Generator) -> Batch:
     )
 
 
-@pytest.mark.parametrize("fused", [False, True])
-def test_steps_of_a_few_rows_are_those_of_the_eager_engine(fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def lane_losses(slot: Slot) -> list[tuple[str, object]]:
+    return [one for lane in slot.lanes for one in lane.loss_programs()]
+
+
+# Fused, students on half are enough: the teacher has whole batches, and the interpreter is slow.
+@pytest.mark.parametrize(("fused", "part"), [(False, 1.0), (False, 0.5), (True, 0.5)])
+def test_steps_of_a_few_rows_are_those_of_the_eager_engine(
+    fused: bool, part: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if fused:
         pytest.importorskip("triton")
         monkeypatch.setattr("fedfeast.engines.graphs.kernels.vectors.NORM_PROGRAMS", 4)  # the interpreter is slow
-    method = Feast(NETWORK, CACHE)
+    method = Feast(NETWORK, CACHE, student_batch=part)
     precision, shape = Precision(torch.float32, torch.float32), (BATCH, 1, 8, 8)
     context = GraphContext(method, SGD, precision, CPU, shape, fused, short_batches=True)
     record = BatchRecord(shape, torch.float32)
@@ -62,6 +71,8 @@ def test_steps_of_a_few_rows_are_those_of_the_eager_engine(fused: bool, monkeypa
     totals = [float(total) for lane in slot.lanes for role, total in lane.loss_totals() if role == "teacher"]
     assert len(totals) == 2, "of the full batch and of the others"
     assert sum(totals) == pytest.approx(float(torch.stack(losses["teacher"]).sum()), rel=1e-5)
+    roles = {role: len(list(totals)) for role, totals in groupby(sorted(role for role, _ in lane_losses(slot)))}
+    assert roles == ({"student": 2, "teacher": 1} if fused or part == 1 else {"teacher": 1}), "captured for full ones"
     # Where layers are fused, short batches are served by what is captured for full ones.
     assert all((lane._short._programs == {}) == fused for lane in slot.lanes)
 

@@ -95,6 +95,7 @@ def test_unequal_slices_are_merged_position_by_position(seed: int, clients: int,
         weights.append(float(generator.integers(1, 9)))
         answers.add(slice_map, change, norms[-1], weights[-1], None)
     merged = answers.merged_with(previous)
+    assert answers.answered().tolist() == (~np.isnan(table).all(axis=0)).tolist()
     if not norms:
         assert torch.equal(merged, previous)
         return

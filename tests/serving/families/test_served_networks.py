@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedfeast.federation import Deployed
-from fedfeast.networks import Architecture, ElasticResNet, Layout, Level, ResNet, SearchSpace
+from fedfeast.networks import Architecture, Branch, ElasticResNet, Layout, Level, ResNet, SearchSpace
 from fedfeast.networks.normalisation import ByStatistics
 from fedfeast.randomness import named_generator
 from fedfeast.serving.families import elastic_resnet, resnet
@@ -51,8 +51,9 @@ def _imports(module: ModuleType) -> set[str]:
     return roots
 
 
-def test_the_elastic_resnet_computes_what_was_trained() -> None:
-    network = ElasticResNet(SearchSpace(image_size=9, classes=7))
+@pytest.mark.parametrize("branch", ["rectified", "signed"])
+def test_the_elastic_resnet_computes_what_was_trained(branch: Branch) -> None:
+    network = ElasticResNet(SearchSpace(image_size=9, classes=7), branch)
     check_family(elastic_resnet, network, Architecture((1, 0, 2, 0), (0.25, 0.1, 0.22, 0.1), (3, 1, 2, 0, 1)))
 
 

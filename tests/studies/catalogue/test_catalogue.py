@@ -53,6 +53,7 @@ def test_every_study_of_the_paper_is_there() -> None:
         "backbones",
         "digits-all",
         "natural",
+        "plus",
     ]
 
 

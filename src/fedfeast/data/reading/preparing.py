@@ -1,5 +1,7 @@
 """From files as they come to prepared arrays: the official data sets, and a user's own."""
 
+import hashlib
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -9,14 +11,17 @@ from typing import Any
 
 from fedfeast.data.reading.catalogue import EMBEDDED, OFFICIAL, Archive, OfficialDataset
 from fedfeast.data.reading.decoded import Decoded
+from fedfeast.data.reading.image_files import Fault, Undecodable
 from fedfeast.data.reading.image_folders import read_image_folder
 from fedfeast.data.reading.options import PrepareOptions
 from fedfeast.data.reading.own_arrays import decode_own
 from fedfeast.data.reading.own_files import read_own_file
 from fedfeast.data.reading.prepared import Progress, is_prepared, locked, write_prepared
+from fedfeast.data.reading.sources import list_files
 from fedfeast.errors import InvalidInput
 
 DATA_FOLDER_VARIABLE = "FEDFEAST_DATA"
+LISTED_FAULTS = 20  # skipped files that are named; all of them are counted
 
 
 def data_folder(folder: str | Path | None) -> Path:
@@ -129,18 +134,45 @@ def _prepare_official(
 def _prepare_own(
     name: str, data: Path, source: Path, options: PrepareOptions, on_progress: Progress | None
 ) -> dict[str, Any]:
-    stated: dict[str, Any]
     if source.is_dir() or not source.suffix:
-        decoded = read_image_folder(source, options)
-        stated = {"images": str(source), "size": options.size}
-        drawn = options.clients is not None or not (source / "test").is_dir()
-    else:
-        decoded = decode_own(read_own_file(source, options), options)
-        stated = {"file": str(source)}
-        drawn = options.test is None
-    named = {name: getattr(options, name) for name in ("clients", "labels", "test") if getattr(options, name)}
-    stated |= {"seed": options.seed, **({"test_share": options.share} if drawn else {}), **named}
+        return _prepare_folder(name, data, source, options, on_progress)
+    decoded = decode_own(read_own_file(source, options), options)
+    stated = {"file": str(source), **_draws(options, is_drawn=options.test is None)}
     return write_prepared(data / name, decoded, {"normalisation": None, "source": stated}, on_progress)
+
+
+def _prepare_folder(
+    name: str, data: Path, source: Path, options: PrepareOptions, on_progress: Progress | None
+) -> dict[str, Any]:
+    """Prepare a folder of images; files that are none are skipped, counted and, up to a limit, named."""
+    is_drawn = options.clients is not None or not (source / "test").is_dir()
+    if not source.is_dir():
+        raise InvalidInput(f"--from {source} is no folder: give one that holds a folder of images per class.")
+    stated = {"images": str(source), "size": options.size, **_draws(options, is_drawn), "listing": list_photos(source)}
+    faults: tuple[Fault, ...] = ()
+    while True:
+        found = read_image_folder(source, options, faults)
+        description: dict[str, Any] = {"normalisation": None, "source": stated}
+        if found.skipped:
+            named = [asdict(fault) for fault in sorted(found.skipped, key=lambda one: one.file)[:LISTED_FAULTS]]
+            description["skipped"] = {"count": len(found.skipped), "files": named}
+        try:
+            return write_prepared(data / name, found.decoded, description, on_progress)
+        except Undecodable as damaged:
+            # Only decoding shows that a file is cut off: it is left out of the next try, of the draw of tests too.
+            faults = (*faults, *damaged.faults)
+
+
+def list_photos(source: Path) -> str:
+    """Return a hash of a folder's files by name and size, which copying them leaves alone."""
+    listed = ((name, (source / name).stat().st_size) for name in list_files(source))
+    return hashlib.sha256(json.dumps(list(listed)).encode()).hexdigest()
+
+
+def _draws(options: PrepareOptions, is_drawn: bool) -> dict[str, Any]:
+    """Return the options that decide which examples are held out and whose they are."""
+    named = {name: getattr(options, name) for name in ("clients", "labels", "test") if getattr(options, name)}
+    return {"seed": options.seed, **({"test_share": options.share} if is_drawn else {}), **named}
 
 
 def _refuse_name(name: str, official: Mapping[str, OfficialDataset]) -> None:

@@ -23,7 +23,7 @@ from fedfeast.engines.graphs.gradient_plan import GradientPlan, plan_gradients, 
 from fedfeast.engines.graphs.halo.nvrtc import has_compiler
 from fedfeast.engines.graphs.plain_vectors import PlainVectors, Vectors
 from fedfeast.engines.graphs.streams import current_stream
-from fedfeast.federation import Assignment, LocalSgd, Method, Pass
+from fedfeast.federation import Activations, Assignment, LocalSgd, Method, Pass
 from fedfeast.networks import ElasticResNet, Network
 from fedfeast.networks.built import BuiltNetwork
 
@@ -73,7 +73,12 @@ class GraphContext:
     @property
     def counts_images(self) -> bool:
         """Whether captured passes look up how many examples of a batch count, so that they serve short ones too."""
-        return self.fused_layers and self.short_batches
+        return self.fused_layers and self.has_parts
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether some passes are given fewer examples than the input shape says."""
+        return self.short_batches or self.method.takes_parts
 
     @property
     def is_own(self) -> bool:
@@ -145,6 +150,23 @@ class GraphContext:
             current_stream(self.device).finish()
             self._positions[key] = (active, passive)
         return self._positions[key]
+
+    def activated_shares(self, activations: Activations) -> Tensor:
+        """Return the share of a client's steps that activated each position of a slot, in float64."""
+        size, total = self.method.network.layout.size, sum(activations.values())
+        # One entry for each chunk of the vector, and one behind them for pads.
+        chunks = torch.zeros(-(-size // self.chunk) + 1, dtype=torch.float64, device=self.device)
+        common = frozenset.intersection(*activations) if activations else frozenset()
+        always = self._mark(torch.zeros_like(chunks, dtype=torch.bool), common)
+        for architectures, count in activations.items():
+            chunks.add_(self._mark(always.clone(), architectures - common), alpha=count / total)
+        return chunks[:-1].repeat_interleave(self.chunk)[:size]
+
+    def _mark(self, chunks: Tensor, architectures: Iterable[Hashable]) -> Tensor:
+        """Mark the chunks that some architectures use; a pad's -1 is the entry behind all."""
+        for architecture in architectures:
+            chunks.index_fill_(0, self.blueprint(architecture).index.long(), True)
+        return chunks
 
     def forget_strangers(self) -> None:
         """Let go of architectures that training does not come back to; no pass may be under way."""

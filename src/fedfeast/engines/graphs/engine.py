@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedfeast.data import Preparation, ShardedExamples
 from fedfeast.data.batches import LocalPlan
+from fedfeast.data.randaugment import send
 from fedfeast.data.round_batches import BatchRecord
 from fedfeast.engines.eager import EagerEngine
 from fedfeast.engines.graphs.blueprint import joined_ranges
@@ -19,10 +20,11 @@ from fedfeast.engines.graphs.context import GraphContext, Precision, can_fuse, c
 from fedfeast.engines.graphs.memory import Arrangement, arrangement_that_fits, estimate_footprint
 from fedfeast.engines.graphs.mini_batches import BatchesAhead, BatchSource, DrawnBatches, RoundBatches
 from fedfeast.engines.graphs.plain_vectors import Ranges
-from fedfeast.engines.graphs.slots import Slot
+from fedfeast.engines.graphs.slots import Slot, leading_map
 from fedfeast.engines.graphs.streams import Mark, current_stream, most_urgent
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import (
+    CLASS_PRIOR,
     Accumulator,
     Aggregator,
     Assignment,
@@ -32,6 +34,8 @@ from fedfeast.federation import (
     Method,
     Pass,
     RoundOrder,
+    count_activations,
+    counted_by,
 )
 from fedfeast.units import GIB
 
@@ -79,6 +83,7 @@ class GraphEngine(Engine):
         )  # fmt: skip
         _wake_autograd(device)
         torch.backends.cudnn.deterministic = True  # plain layers give the same bits twice, as the fused ones do
+        self._priors: dict[int, Tensor] = {}  # by client
         self._slots: list[Slot] = []
         self._arrangement: Arrangement | None = None  # measured with the first slot
         self._eager: EagerEngine | None = None  # runs the rounds of what cannot be captured
@@ -126,7 +131,19 @@ class GraphEngine(Engine):
     def _with_passes(self, assignment: Assignment, drawn: DrawnBatches) -> ClientRound:
         """Draw the passes that follow a client's mini-batches."""
         steps = range(drawn.plan.num_steps)
-        return ClientRound(assignment, drawn, [self.method.passes(assignment, step, drawn.generator) for step in steps])
+        passes = [self.method.passes(assignment, step, drawn.generator) for step in steps]
+        return ClientRound(self._with_prior(assignment), drawn, passes)
+
+    def _with_prior(self, assignment: Assignment) -> Assignment:
+        """Return a client's assignment with its class prior, where it adds one to its logits."""
+        if self._preparation.class_prior is None:
+            return assignment
+        index = assignment.client.index
+        if index not in self._priors:
+            places = send(self._examples.shards[index], self._examples.pool.labels)
+            labels, dtype = self._examples.pool.labels[places], self.context.precision.weights
+            self._priors[index] = self._preparation.class_prior.of(labels, dtype)
+        return replace(assignment, constants={**assignment.constants, CLASS_PRIOR: self._priors[index]})
 
     def _train_in_room(self, rounds: Sequence[ClientRound], batches: RoundBatches, order: RoundOrder) -> Aggregator:
         """Train all clients; where memory gives out after all, begin again with half as many at once."""
@@ -181,10 +198,12 @@ class GraphEngine(Engine):
             # On the main stream, one client after another: sums of floats depend on their order.
             main.wait_for(slot.stream.mark())
             whole = one.assignment.slice_map.is_leading and not self.method.counts_in_part
-            if whole and order.policy.is_plain and sums is not None:
-                self._add(sums.totals, slot, one, order, one.assignment.weight)
-            else:
+            if not (whole and order.policy.is_plain and sums is not None):
                 self._take_in(one, slot, order, aggregator)
+            elif order.policy.aggregation.activated_share:
+                self._add_activated(sums.totals, slot, one)
+            else:
+                self._add(sums.totals, slot, one, order, one.assignment.weight)
             ready = main.mark()
 
     def _add(self, totals: Tensor, slot: Slot, one: ClientRound, order: RoundOrder, weight: float) -> None:
@@ -195,6 +214,16 @@ class GraphEngine(Engine):
             decay = self._sgd.shrinkage(order.learning_rate, num_steps)
             for start, stop in ranges:
                 vectors.accumulate(totals, order.flat, passive[start:stop], weight, decay)
+
+    def _add_activated(self, totals: Tensor, slot: Slot, one: ClientRound) -> None:
+        """Add a client's answer to the totals, at each position by the share of its steps that activated it."""
+        shares = self._activated(one).mul_(one.assignment.weight)
+        totals[1] += shares
+        totals[0].addcmul_(shares, slot.weights[: len(shares)].to(shares.dtype))
+
+    def _activated(self, one: ClientRound) -> Tensor:
+        """Return the share of a client's steps that activated each position of its slot."""
+        return self.context.activated_shares(count_activations(one.passes))
 
     def _ranges(self, active: Tensor, passes: Sequence[Pass]) -> Ranges | None:
         """Return which of the positions at work a step changes; None: all of them."""
@@ -224,7 +253,10 @@ class GraphEngine(Engine):
         else:
             trained = slot.returned(slices)
         returned = order.policy.reply(assignment, order.round_index, sent, trained)
-        aggregator.take(assignment, sent, returned, self.method.counted(assignment, sent, returned))
+        counted = self.method.counted(assignment, sent, returned)
+        if order.policy.aggregation.activated_share:
+            counted = counted_by(leading_map(self.method.network.layout, slices).gather(self._activated(one)), counted)
+        aggregator.take(assignment, sent, returned, counted)
 
     def _slots_for(self, rounds: Sequence[ClientRound]) -> list[Slot]:
         """Return a slot for every client, or as many as the device's memory has room for."""
@@ -234,6 +266,8 @@ class GraphEngine(Engine):
             self._slots.append(self._new_slot())
             if self._arrangement is None:
                 steps = [passes for one in rounds for passes in one.passes]
+                fullest = self.method.fullest_step()
+                steps += [fullest] if fullest else []
                 fitting = arrangement_that_fits(self.context, self._slots[0], steps, wanted)
                 self._take_arrangement(fitting, wanted, max(map(len, steps)))
         assert self._arrangement is not None

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -38,6 +39,7 @@ class _Stem:
     images: Tensor
     norm: Norm
     stride: int
+    signed: ClassVar[bool] = False
 
     @property
     def last_norm(self) -> Norm:
@@ -57,10 +59,11 @@ class _Block:
     hidden: Tensor
     norm2: Norm
     shortcut: tuple[Tensor, Norm] | None  # pooled input and normalisation of a projected shortcut
+    signed: bool  # the last normalisation was added as it is
 
     @property
     def last_norm(self) -> Norm:
-        """The normalisation whose rectified values are a summand of the output."""
+        """The normalisation whose values, rectified or signed, are a summand of the output."""
         return self.norm2
 
 
@@ -109,7 +112,7 @@ class FusedLayers(Layers):
         self._passed, self._output = [_Stem(images, norm, stride)], None
         return self._leave(Features.normalised(norm))
 
-    def block(self, weights: Weights, name: str, features: Tensor, stride: int) -> Tensor:
+    def block(self, weights: Weights, name: str, features: Tensor, stride: int, signed: bool = False) -> Tensor:
         """Return room for the output of a residual block, to be filled by what reads it."""
         norm1, features = self._convolve(weights, f"{name}.conv1", f"{name}.norm1", self._take(features), stride)
         shortcut = None
@@ -118,10 +121,10 @@ class FusedLayers(Layers):
         norm2, hidden = self._convolve(weights, f"{name}.conv2", f"{name}.norm2", Features.normalised(norm1), 1)
         self._branch.join()
         if shortcut is not None:
-            out = Features.of_first_block(norm2, shortcut[1])
+            out = Features.of_first_block(norm2, shortcut[1], signed)
         else:
-            out = Features.of_block(norm2, features)
-        self._passed.append(_Block(name, stride, weights, features, norm1, hidden, norm2, shortcut))
+            out = Features.of_block(norm2, features, signed)
+        self._passed.append(_Block(name, stride, weights, features, norm1, hidden, norm2, shortcut, signed))
         return self._leave(out)
 
     def end(self, features: Tensor) -> Tensor:
@@ -138,7 +141,7 @@ class FusedLayers(Layers):
         last normalisation stored: whoever computes a gradient does both.
         """
         gradient = gradient.contiguous(memory_format=torch.channels_last)
-        gradient = rectify_gradient(gradient, self.output, self._passed[-1].last_norm, self._counters, self._num_images)
+        gradient = self._rectified_gradient(gradient, self._passed[-1])
         self._output = None
         while len(self._passed) > 1:
             # Popped where it is used: a name for it here would hold on to its memory while the next one runs.
@@ -146,6 +149,12 @@ class FusedLayers(Layers):
         self._stem_gradient(self._passed.pop(), gradient)
         self._store_waiting()
         self._branch.join()
+
+    def _rectified_gradient(self, gradient: Tensor, last: _Stem | _Block) -> Tensor:
+        """Return the gradient by the last layer's output as that layer wants it."""
+        return rectify_gradient(
+            gradient, self.output, last.last_norm, self._counters, self._num_images, signed=last.signed
+        )
 
     def _leave(self, features: Features) -> Tensor:
         """Return the room of what is left to be made by the next layer."""
@@ -188,7 +197,7 @@ class FusedLayers(Layers):
         if saved.shortcut is not None:
             through_shortcut = self._beside(lambda: self._shortcut_gradient(saved, gradient), saved, gradient)
         by_hidden = self._convolution_gradient(
-            saved, conv2, saved.hidden, Features.norm_gradient(gradient, saved.norm2, rectified=True),
+            saved, conv2, saved.hidden, Features.norm_gradient(gradient, saved.norm2, rectified=not saved.signed),
             Then(norm=saved.norm1, rectified_by_norm=True),
         )  # fmt: skip
         if saved.shortcut is not None:
@@ -199,6 +208,7 @@ class FusedLayers(Layers):
             masked_by=None if follows_stem else saved.features,
             norm=before.last_norm,
             rectified_by_norm=follows_stem,
+            signed=before.signed,
         )
         by_conv1 = Features.norm_gradient(by_hidden, saved.norm1, rectified=False)
         return self._convolution_gradient(saved, conv1, saved.features, by_conv1, then, saved.stride)
@@ -250,7 +260,8 @@ class FusedLayers(Layers):
             made = self._filled(gradient)
             by_features = input_gradient(
                 made, weight, features, stride, self._counters, added=then.added, masked_by=then.masked_by,
-                norm=then.norm, rectified_by_norm=then.rectified_by_norm, num_images=self._num_images,
+                norm=then.norm, rectified_by_norm=then.rectified_by_norm, signed=then.signed,
+                num_images=self._num_images,
             )  # fmt: skip
         self._store_weight_gradient(conv, features, made, stride, kernel)
         return by_features
@@ -295,4 +306,4 @@ class FusedLayers(Layers):
         if features.made in (4, 5):
             return norm_gradient(features.first, features.norm, features.made == 5, self._num_images)
         added = features.second if features.made == 2 else None
-        return normalise(features.norm, added, features.added_norm, features.room, self._num_images)
+        return normalise(features.norm, added, features.added_norm, features.room, self._num_images, features.signed)

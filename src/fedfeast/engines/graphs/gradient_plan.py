@@ -104,7 +104,7 @@ class _Measuring(Layers):
     def stem(self, weights: Weights, images: Tensor, stride: int) -> Tensor:
         return self._convolve(weights, "stem.conv", images, stride)
 
-    def block(self, weights: Weights, name: str, features: Tensor, stride: int) -> Tensor:
+    def block(self, weights: Weights, name: str, features: Tensor, stride: int, signed: bool = False) -> Tensor:
         hidden = self._convolve(weights, f"{name}.conv1", features, stride)
         out = self._convolve(weights, f"{name}.conv2", hidden, 1)
         if f"{name}.shortcut" in weights:

@@ -151,7 +151,7 @@ def pool_shares(context: GraphContext, steps: Sequence[Sequence[Pass]]) -> list[
 
 def _with_short(context: GraphContext) -> float:
     """Return what a lane's passes take against its graphs alone."""
-    return SHORT_FACTOR if context.short_batches and not context.counts_images else 1.0
+    return SHORT_FACTOR if context.has_parts and not context.counts_images else 1.0
 
 
 def memory_limit(device: torch.device) -> int:
@@ -236,7 +236,7 @@ class _Counting(Layers):
         self.elements += 2 * features.numel()  # before and after normalisation
         return features
 
-    def block(self, weights: Weights, name: str, features: Tensor, stride: int) -> Tensor:
+    def block(self, weights: Weights, name: str, features: Tensor, stride: int, signed: bool = False) -> Tensor:
         hidden = convolved_alone(weights[f"{name}.conv1"], features, stride)
         out = convolved_alone(weights[f"{name}.conv2"], hidden, 1)
         self.elements += 2 * hidden.numel() + 2 * out.numel()

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedfeast.data import Batch
 from fedfeast.engines.graphs.blueprint import Blueprint
 from fedfeast.engines.graphs.context import GraphContext, Shapes
-from fedfeast.federation import Constants
+from fedfeast.federation import Constants, pass_loss
 from fedfeast.networks import Layout
 from fedfeast.networks.built import BuiltNetwork, Member
 from fedfeast.networks.built.skeleton import Skeleton
@@ -161,8 +161,10 @@ class LossProgram:
         constants: Constants,
         exchange: Exchange,
         carried: Tensor | None,
+        rows: int | None = None,  # of the batch, the first ones, that the role is given; without it all
     ) -> None:
-        self._method, self._role, self._batch, self._exchange = context.method, role, batch, exchange
+        self._method, self._role, self._exchange, self._rows = context.method, role, exchange, rows
+        self._batch = batch if rows is None else batch.leading(rows)
         self._constants = constants
         self.carried_in = None if carried is None else torch.zeros_like(carried)
         self.total = torch.zeros((), dtype=torch.float64, device=context.device)
@@ -189,8 +191,10 @@ class LossProgram:
         return self.carried_out
 
     def _measure(self) -> tuple[Tensor, Tensor | None]:
-        outputs = tuple(output.detach().requires_grad_() for output in self._exchange.outputs)
-        loss, left = self._method.loss(self._role, outputs, self._batch, self.carried_in, self._constants)
+        outputs = tuple(output[: self._rows].detach().requires_grad_() for output in self._exchange.outputs)
+        loss, left = pass_loss(self._method, self._role, outputs, self._batch, self.carried_in, self._constants)
         for room, gradient in zip(self._exchange.gradients, torch.autograd.grad(loss, outputs), strict=True):
-            room.copy_(gradient)
+            room[: self._rows].copy_(gradient)
+            if self._rows is not None:
+                room[self._rows :].zero_()
         return loss, left

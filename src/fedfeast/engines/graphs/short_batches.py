@@ -10,7 +10,7 @@ from fedfeast.engines.graphs.blueprint import Blueprint
 from fedfeast.engines.graphs.context import GraphContext
 from fedfeast.engines.graphs.programs import Exchange, Memory, NetworkProgram
 from fedfeast.engines.graphs.streams import Mark, Stream
-from fedfeast.federation import Constants, Pass
+from fedfeast.federation import Constants, Pass, pass_loss
 
 
 class ShortBatches:
@@ -57,7 +57,7 @@ class ShortBatches:
         """Return the gradients by outputs, and what the loss leaves; add the loss to its role's total."""
         leaves = tuple(one.detach().requires_grad_() for one in outputs)
         batch = self._batch.leading(rows)
-        loss, left = self._context.method.loss(role, leaves, batch, carried, self._constants)
+        loss, left = pass_loss(self._context.method, role, leaves, batch, carried, self._constants)
         if role not in self.totals:
             self.totals[role] = torch.zeros((), dtype=torch.float64, device=self._context.device)
         self.totals[role].add_(loss.detach())

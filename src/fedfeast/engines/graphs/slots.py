@@ -69,11 +69,13 @@ class Lane:
         batch: Batch,
         constants: Constants,
         priority: int,
-        num_images: Tensor | None = None,  # how many of the batch count, where passes look it up
     ) -> None:
         self._context, self._weights, self._batch, self._constants = context, weights, batch, constants
-        self._num_images = num_images
         device = context.device
+        self._batch_size = self._rows = context.input_shape[0]
+        self._num_images: Tensor | None = None  # how many of the batch count, where passes look it up
+        if context.counts_images:
+            self._num_images = torch.full((1,), self._rows, dtype=torch.int32, device=device)
         self.memory = Memory.of(context)
         self.stream = new_stream(device, priority)
         # Apart: a loss runs between a network's forward and backward pass, which share what lies in their pool.
@@ -82,7 +84,7 @@ class Lane:
         self._networks: dict[Blueprint, ReadyNetwork] = {}
         self._exchanges: dict[Shapes, Exchange] = {}
         current_stream(device).finish()
-        self._losses: dict[tuple[str, Shapes, Shapes], LossProgram] = {}
+        self._losses: dict[tuple[str, Shapes, Shapes, int], LossProgram] = {}
         self._short = ShortBatches(context, batch, constants, self.memory, self.stream, weights)
 
     def network(self, architecture: Hashable) -> ReadyNetwork:
@@ -129,16 +131,17 @@ class Lane:
         with capturing(f"the network {architecture}"):
             return ReadyNetwork.captured(program, self._load(blueprint), exchange, self.stream, pool)
 
-    def loss(self, role: str, architecture: Hashable, carried: Tensor | None) -> LossProgram:
-        """Return a role's captured loss."""
+    def loss(self, role: str, architecture: Hashable, carried: Tensor | None, rows: int) -> LossProgram:
+        """Return a role's captured loss over the first rows of a full batch."""
         shapes = self._context.output_shapes[architecture]
-        key = (role, shapes, () if carried is None else (tuple(carried.shape),))
+        key = (role, shapes, () if carried is None else (tuple(carried.shape),), rows)
         if key not in self._losses:
             started = time.perf_counter()
             with self.stream.entered():
                 program = LossProgram(
-                    self._context, role, self._batch, self._constants, self._exchange(shapes), carried
-                )
+                    self._context, role, self._batch, self._constants, self._exchange(shapes), carried,
+                    None if rows == self._batch_size else rows,
+                )  # fmt: skip
             with capturing(f"the loss of a {role}"):
                 self.stream.rehearse(program.run)
                 with self.stream.entered():
@@ -156,7 +159,7 @@ class Lane:
 
     def loss_programs(self) -> list[tuple[str, LossProgram]]:
         """Return every loss captured so far, with its role."""
-        return [(role, program) for (role, _, _), program in self._losses.items()]
+        return [(role, program) for (role, *_), program in self._losses.items()]
 
     def run(self, one_pass: Pass, carried: Carried, rows: int | None = None) -> Carried:
         """Queue a pass over the client's weights and the batch, or its first rows; return what it leaves to the next.
@@ -164,23 +167,30 @@ class Lane:
         Only the loss waits for the pass before, so forward passes of one step run side by side.
         """
         architecture, role = one_pass.architecture, one_pass.role
-        if rows is not None and not self._context.counts_images:
-            return Carried(*self._short.run(one_pass, rows, carried.value, carried.mark))
+        given = one_pass.rows(rows or self._batch_size)
+        if given < self._batch_size and not self._context.counts_images:
+            return Carried(*self._short.run(one_pass, given, carried.value, carried.mark))
         network = self.network(architecture)
-        loss = self.loss(role, architecture, carried.value) if rows is None else None
+        loss = self.loss(role, architecture, carried.value, given) if rows is None else None
         with self.stream.entered():
+            self._count(given)
             network.forward()
             if carried.value is not None:
                 self.stream.wait_for(carried.mark)
             if loss is not None:
                 value = loss.run_after(carried.value)
             else:
-                assert rows is not None
                 exchange = self._exchange(self._context.output_shapes[architecture])
-                value = self._short.measure(role, exchange, rows, carried.value)
+                value = self._short.measure(role, exchange, given, carried.value)
             left = Carried(value, self.stream.mark())
             network.backward()
         return left
+
+    def _count(self, rows: int) -> None:
+        """Say how many of the mini-batch's examples count, to passes that look it up."""
+        if self._num_images is not None and rows != self._rows:
+            self._num_images.fill_(rows)
+            self._rows = rows
 
     def _load(self, blueprint: Blueprint) -> Load:
         """Return what copies an architecture's weights in, from where the client's lie to where its passes read."""
@@ -240,10 +250,6 @@ class Slot:
         self._constants: dict[str, Tensor] = {}
         self._record = torch.zeros(record.num_bytes, dtype=torch.uint8, device=device)
         self._batch = record.batch(self._record)
-        self._batch_size = self._rows = context.input_shape[0]
-        self._num_images: Tensor | None = None
-        if context.counts_images:
-            self._num_images = torch.full((1,), self._rows, dtype=torch.int32, device=device)
         self.stream = new_stream(device, priority)
         self.lanes: list[Lane] = []
         current_stream(device).finish()  # the zeros are there before any other stream looks
@@ -260,7 +266,7 @@ class Slot:
             if slice_map.is_leading:
                 self.weights[: len(flat)].copy_(flat)  # only what the client was sent is ever read of it
             else:
-                _leading(layout, slice_map).scatter_(self.weights[: layout.size], slice_map.gather(flat))
+                leading_map(layout, slice_map).scatter_(self.weights[: layout.size], slice_map.gather(flat))
             if self._vectors.velocity is not None:
                 self._vectors.velocity.zero_()
             for name, value in assignment.constants.items():
@@ -271,7 +277,7 @@ class Slot:
     def returned(self, slice_map: SliceMap) -> Tensor:
         """Return a copy of the client's vector, made on the current stream; the slot's steps must be done."""
         layout = self._context.method.network.layout
-        return _leading(layout, slice_map).gather(self.weights[: layout.size])
+        return leading_map(layout, slice_map).gather(self.weights[: layout.size])
 
     def step(
         self,
@@ -288,7 +294,6 @@ class Slot:
         """
         with self.stream.entered():
             self._record.copy_(record, non_blocking=True)
-            self._count(rows or self._batch_size)
             if self._context.method.changes_weights:
                 self._change(self._effective, self._context.method.weights(self._whole(self.weights), self._constants))
         ready = self.stream.mark()
@@ -325,14 +330,8 @@ class Slot:
             memory = self._effective, self._batch, self._constants
             # The first pass goes first: it is the longest of a method's that has several.
             priority = min(0, self._priority + 1) if self.lanes else self._priority
-            self.lanes.append(Lane(self._context, *memory, priority, self._num_images))
+            self.lanes.append(Lane(self._context, *memory, priority))
         return [self.lanes[lane_of(position, num_lanes)] for position in range(num_passes)]
-
-    def _count(self, rows: int) -> None:
-        """Say how many of the mini-batch's examples count, to passes that look it up."""
-        if self._num_images is not None and rows != self._rows:
-            self._num_images.fill_(rows)
-            self._rows = rows
 
     def _add_gradients(self, lane: Lane, one_pass: Pass) -> None:
         """Add a pass's gradients to the step's, when they are there."""
@@ -365,7 +364,7 @@ def lane_of(position: int, num_lanes: int) -> int:
     return 0 if position == 0 or num_lanes == 1 else 1 + (position - 1) % (num_lanes - 1)
 
 
-def _leading(layout: Layout, slice_map: SliceMap) -> SliceMap:
+def leading_map(layout: Layout, slice_map: SliceMap) -> SliceMap:
     """Return where a slot holds a client's tensors: always at the front of the network's own."""
     return LeadingSlices(layout, slice_map.layout)
 

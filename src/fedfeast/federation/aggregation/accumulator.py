@@ -15,6 +15,10 @@ class Answers(Protocol):
         """Return the merged value where somebody answered, else the previous value bit for bit."""
         ...
 
+    def answered(self) -> Tensor:
+        """Return where anybody answered, as a mask of the global vector; known once the answers are merged."""
+        ...
+
 
 class Accumulator:
     """A running weighted sum per position in float64; clients are added one by one and then forgotten."""
@@ -26,16 +30,23 @@ class Accumulator:
     def add(self, slice_map: SliceMap, local: Tensor, weight: float, counted: Tensor | None = None) -> None:
         """Add one client's returned values n_i * theta_i[u] and its weight n_i at every position it was sent.
 
-        Where ``counted``, of the client's layout, is false the client has no say.
+        Where ``counted``, of the client's layout, is false the client has no say; a share counts for as much of n_i.
         """
         if counted is None:
             slice_map.add_(self.sums, local, weight)
             slice_map.increment_(self.weights, weight)
         else:
-            slice_map.add_(self.sums, torch.where(counted, local, 0), weight)
+            if counted.dtype == torch.bool:
+                slice_map.add_(self.sums, torch.where(counted, local, 0), weight)
+            else:
+                slice_map.add_(self.sums, torch.where(counted > 0, counted * local, 0), weight)
             slice_map.add_(self.weights, counted, weight)
 
     def merged_with(self, previous: Tensor) -> Tensor:
         """Return the weighted mean where somebody answered, else the previous value bit for bit."""
         averaged = (self.sums / self.weights).to(previous.dtype)
-        return torch.where(self.weights > 0, averaged, previous)
+        return torch.where(self.answered(), averaged, previous)
+
+    def answered(self) -> Tensor:
+        """Return where anybody has a say."""
+        return torch.gt(self.weights, 0)

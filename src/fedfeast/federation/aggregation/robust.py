@@ -27,6 +27,7 @@ class Aggregation:
     refuse_multiple: float | None = None  # of the usual norm, above which a reply is refused; None refuses no norm
     weigh: Literal["method", "alike"] = "method"  # what an answer weighs: as the method says, or all the same
     weight_cap: float | None = None  # of the cohort's median weight, above which no answer weighs; None caps none
+    activated_share: bool = False  # whether an answer counts at a position by the share of steps that activated it
 
     def __post_init__(self) -> None:
         if self.clip_multiple <= 0:
@@ -37,6 +38,11 @@ class Aggregation:
             raise InvalidInput(f"aggregation.weight_cap = {self.weight_cap}: give a number of at least 1, or none.")
         if self.refuse_multiple is not None and self.refuse_multiple <= 0:
             raise InvalidInput(f"aggregation.refuse_multiple = {self.refuse_multiple}: give a number above 0, or none.")
+        if self.activated_share and self.rule != "mean":
+            raise InvalidInput(
+                f"aggregation.activated_share = true weighs positions, and aggregation.rule = {self.rule!r} weighs "
+                "whole answers: set aggregation.rule=mean, or activated_share=false."
+            )
 
 
 def clip_factors(norms: Sequence[float], bound: float) -> Tensor:
@@ -129,6 +135,7 @@ class BufferedAnswers:
         self._norms: list[float] = []
         self._weights: list[float] = []
         self._gather: Callable[[Any], list[Any]] = lambda value: [value]
+        self._answered = torch.zeros(size, dtype=torch.bool)
 
     def shared(self, gather: Callable[[Any], list[Any]]) -> "BufferedAnswers":
         """Return the same answers as a share of those that ``gather`` brings together."""
@@ -148,6 +155,7 @@ class BufferedAnswers:
             norms = [norm for share in shares for norm in share[0]]
             weights = [weight for share in shares for weight in share[1]]
             if not norms:
+                self._answered = self._answered.to(previous.device)
                 return previous
             # Choice: without an earlier round the bound is that of this round itself.
             bound = self._options.clip_multiple * median(norms) if self._bound is None else self._bound
@@ -158,7 +166,13 @@ class BufferedAnswers:
                 change = combine(changes, weighing, factors, self._options).to(previous.device)
                 moved = (previous[place].double() + change).to(previous.dtype)
                 merged[place] = torch.where(change != 0, moved, previous[place])
+                self._answered[place] = (~changes.isnan()).any(dim=0)
+            self._answered = self._answered.to(previous.device)
             return merged
+
+    def answered(self) -> Tensor:
+        """Return where anybody has a say; known once the answers are merged."""
+        return self._answered
 
     def close(self) -> None:
         """Give the disk space back where the round was given up."""

@@ -187,6 +187,10 @@ function segment(content, pressed, onPress) {
   return button;
 }
 
+function servedVector(about) {
+  return about.served_vector === "average" ? ", its running average" : about.served_vector === "global" ? ", not its running average" : "";
+}
+
 function showTiles() {
   const { about } = page, models = page.runs.get(about.name).variants, tiles = [], { label, more_is_better } = about.metric;
   const measured = models.map((one) => one.test_value).filter((value) => value !== null);
@@ -197,7 +201,7 @@ function showTiles() {
   if (measured.length) tiles.push([figure((more_is_better ? Math.max : Math.min)(...measured)), `best model on ${about.measured_on}`]);
   if (models.length) tiles.push([count(models.length), `models, ${charts.si(models[0].price)} to ${charts.si(models.at(-1).price)} MACs`]);
   if (about.served_share !== null) tiles.push([percent(about.served_share, 0), `of ${count(about.clients)} clients served`]);
-  if (about.served_round !== null) tiles.push([count(about.served_round), "round that is served, the best so far"]);
+  if (about.served_round !== null) tiles.push([count(about.served_round), `round that is served, the best so far${servedVector(about)}`]);
   if (about.seconds) tiles.push([duration(about.seconds), "of training"]);
   at("tiles").replaceChildren(...tiles.map(([value, label]) => {
     const tile = document.createElement("div"), strong = document.createElement("b"), words = document.createElement("span");
@@ -364,7 +368,7 @@ function showChosen(problem) {
   const facts = [["Cost", `${count(chosen.macs)} MACs`], ...(chosen.price === chosen.macs ? [] : [["Priced at", `${count(chosen.price)} MACs`]]), ["Size", `${count(chosen.parameters)} parameters`]];
   if (chosen.latency_ms !== null) facts.push(["Latency here", charts.formats.milliseconds(chosen.latency_ms)]);
   if (chosen.clients !== null) facts.push(["Clients it serves", `${count(chosen.clients)} of ${count(about.clients)}`]);
-  facts.push(["Round", count(about.served_round)]);
+  facts.push(["Round", `${count(about.served_round)}${servedVector(about)}`]);
   const list = element("dl", "", ...facts.flatMap(([name, value]) => [element("dt", "", name), element("dd", "", value)]));
   const big = chosen.test_value === null
     ? [element("p", "big", chosen.name, " ", element("small", "", "MACs"))]

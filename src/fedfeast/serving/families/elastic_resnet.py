@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 def describe(network: "ElasticResNet", architecture: "Architecture") -> dict[str, Any]:
     """Return the manifest's table of a trained network, from which Network rebuilds it."""
     space = network.space
+    signed = {"branch": "signed"} if network.branch == "signed" else {}
     return {
         "image_channels": space.image_channels,
         "image_size": space.image_size,
@@ -26,6 +27,7 @@ def describe(network: "ElasticResNet", architecture: "Architecture") -> dict[str
             }
             for stage, depth in enumerate(architecture.depths)
         ],
+        **signed,
     }
 
 
@@ -43,16 +45,18 @@ class Stem(nn.Module):
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions, rectified before the addition too; the first block of a stage projects its shortcut."""
+    """Two 3x3 convolutions, rectified before the addition too, unless signed; a stage's first projects its shortcut."""
 
-    def __init__(self, incoming: int, middle: int, width: int, stride: int, projects: bool) -> None:
+    def __init__(
+        self, incoming: int, middle: int, width: int, stride: int, projects: bool, signed: bool = False
+    ) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(incoming, middle, 3, stride, 1, bias=False)
         self.norm1 = nn.BatchNorm2d(middle)
         self.conv2 = nn.Conv2d(middle, width, 3, 1, 1, bias=False)
         self.norm2 = nn.BatchNorm2d(width)
         self.stride = stride
-        self.projects = projects
+        self.projects, self.signed = projects, signed
         if projects:
             self.shortcut = nn.Conv2d(incoming, width, 1, bias=False)
             self.shortcut_norm = nn.BatchNorm2d(width)
@@ -60,7 +64,9 @@ class Block(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Return the block's features."""
         hidden = F.relu(self.norm1(self.conv1(features)))
-        hidden = F.relu(self.norm2(self.conv2(hidden)))
+        hidden = self.norm2(self.conv2(hidden))
+        if not self.signed:
+            hidden = F.relu(hidden)
         if self.projects:
             if self.stride > 1:
                 features = F.avg_pool2d(features, self.stride, ceil_mode=True)
@@ -74,14 +80,16 @@ class Network(nn.Module):
     def __init__(self, table: dict[str, Any]) -> None:
         super().__init__()
         incoming = table["stem"]["channels"]
+        signed = table.get("branch") == "signed"  # tables of earlier versions do not say
         self.stem = Stem(table["image_channels"], incoming, table["stem"]["stride"])
         self.stages = len(table["stages"])
         for number, stage in enumerate(table["stages"], start=1):
             blocks = nn.ModuleDict()
             for block in range(stage["blocks"]):
                 stride = stage["stride"] if block == 0 else 1
-                blocks[f"block{block}"] = Block(incoming, stage["middle"], stage["channels"], stride, block == 0)
-                incoming = stage["channels"]
+                width = stage["channels"]
+                blocks[f"block{block}"] = Block(incoming, stage["middle"], width, stride, block == 0, signed)
+                incoming = width
             self.add_module(f"stage{number}", blocks)
         self.head = nn.Linear(incoming, table["classes"])
 

@@ -11,6 +11,7 @@ from fedfeast.studies.catalogue.coverage import COVERAGE
 from fedfeast.studies.catalogue.digits import DIGITS
 from fedfeast.studies.catalogue.extraction import EXTRACTION
 from fedfeast.studies.catalogue.natural import NATURAL
+from fedfeast.studies.catalogue.plus import PLUS_STUDY
 from fedfeast.studies.catalogue.rules import FEDERATED_NAS, TRAINING_RULES
 from fedfeast.studies.catalogue.sensitivity import DIRICHLET_SENSITIVITY, ZIPF_SENSITIVITY
 from fedfeast.studies.study import Study
@@ -34,6 +35,7 @@ STUDIES = {
         *CONTROLS,
         DIGITS,
         NATURAL,
+        PLUS_STUDY,
     )
 }
 

@@ -32,7 +32,7 @@ class Case:
     def drawn(self, name: str, channels: int) -> Tensor:
         return drawn(name, (self.batch, channels, self.side, self.side))
 
-    def features(self, made: int) -> Features:
+    def features(self, made: int, signed: bool = False) -> Features:
         """Return what is convolved, made in one of the ways of convolution.cuh."""
         first, second = (self.drawn(name, self.incoming) for name in ("first", "second"))
         if made == 0:
@@ -40,8 +40,8 @@ class Case:
         if made >= 4:
             return Features.norm_gradient(second, norm_of(first), rectified=made == 5)
         if made == 3:
-            return Features.of_first_block(norm_of(first), norm_of(second))
-        return Features.of_block(norm_of(first), second) if made == 2 else Features.normalised(norm_of(first))
+            return Features.of_first_block(norm_of(first), norm_of(second), signed)
+        return Features.of_block(norm_of(first), second, signed) if made == 2 else Features.normalised(norm_of(first))
 
 
 def drawn(name: str, shape: tuple[int, ...], spread: float = 1.0) -> Tensor:
@@ -86,14 +86,14 @@ def plain_features(features: Features) -> Tensor:
         normalised = (norm.features.double() - by_channel(statistics.mean)) * by_channel(statistics.inverse_deviation)
         centred = first - by_channel(norm.shift_gradient) / count - normalised * by_channel(norm.scale_gradient) / count
         return by_channel(statistics.inverse_deviation * norm.scale).double() * centred
-    rectified = affine(norm).double().relu()
+    branch = affine(norm).double() if features.signed else affine(norm).double().relu()
     if features.made == 1:
-        return rectified
+        return branch
     if features.made == 2:
         assert features.second is not None
-        return (rectified + features.second.double()).relu()
+        return (branch + features.second.double()).relu()
     assert features.added_norm is not None
-    return (rectified + affine(features.added_norm).double()).relu()
+    return (branch + affine(features.added_norm).double()).relu()
 
 
 def assert_close(got: Tensor, expected: Tensor, tolerance: float = WHOLE) -> None:
@@ -110,8 +110,8 @@ def check_made(features: Features, made: Tensor) -> None:
     assert_close(made, plain_features(features), ROUNDED)
 
 
-def check_convolution(case: Case, made: int) -> tuple[Tensor, ...]:
-    features, weight = case.features(made), drawn("weight", (case.outgoing, case.incoming, 3, 3), 0.1)
+def check_convolution(case: Case, made: int, signed: bool = False) -> tuple[Tensor, ...]:
+    features, weight = case.features(made, signed), drawn("weight", (case.outgoing, case.incoming, 3, 3), 0.1)
     counters = torch.zeros(COUNTERS, dtype=torch.int32, device=DEVICE)
     out, statistics, found = convolve(features, weight, counters, EPSILON)
     check_made(features, found)
@@ -133,6 +133,7 @@ def then_of(kind: str, case: Case) -> Then:
         "inside a block": Then(norm=norm_of(before), rectified_by_norm=True),
         "behind the stem": Then(added, norm=norm_of(before), rectified_by_norm=True),
         "between blocks": Then(added, mask, norm_of(before)),
+        "between signed blocks": Then(added, mask, norm_of(before), signed=True),
     }[kind]
 
 
@@ -156,7 +157,7 @@ def check_input_gradient(case: Case, made: int, kind: str) -> tuple[Tensor, ...]
     if then.norm is None:
         return out, found
     # Sums are those of the values as they were stored.
-    norm, stored = then.norm, (out * (affine(then.norm) > 0)).double()
+    norm, stored = then.norm, (out if then.signed else out * (affine(then.norm) > 0)).double()
     normalised = norm.features.double() - by_channel(norm.statistics.mean)
     normalised = normalised * by_channel(norm.statistics.inverse_deviation)
     assert_close(norm.shift_gradient, stored.sum((0, 2, 3)))
@@ -179,6 +180,11 @@ def test_convolutions(made: int, side: int) -> None:
     check_convolution(CASES[side], made)
 
 
+@pytest.mark.parametrize(("made", "side"), [(2, 16), (3, 4)])
+def test_convolutions_behind_signed_branches(made: int, side: int) -> None:
+    check_convolution(CASES[side], made, signed=True)
+
+
 @pytest.mark.parametrize(
     ("made", "kind", "side"),
     [
@@ -194,6 +200,8 @@ def test_convolutions(made: int, side: int) -> None:
         (0, "between blocks", 64),
         (4, "between blocks", 8),
         (5, "between blocks", 4),
+        (4, "between signed blocks", 16),
+        (4, "between signed blocks", 4),
     ],
 )
 def test_input_gradients(made: int, kind: str, side: int) -> None:

@@ -62,16 +62,21 @@ whole, counting = (
     GraphContext(method, LocalSgd(), Precision(), torch.device("cpu"), (16, 1, 8, 8), True, short_batches=short)
     for short in (False, True)
 )
+signed = outline(load_recipe("digits", {"network.branch": "signed"})).method
+of_signed = GraphContext(signed, LocalSgd(), Precision(), torch.device("cpu"), (16, 1, 8, 8), True)
+ends = {one[0].__name__: one for one in plan_launches(of_signed)[0].values() if one[2].get("SIGNED")}  # one of each
 # Those that look up how many images count differ in a few lines: a sample of them will do.
-launches = [*plan_launches(whole)[0].values(), *list(plan_launches(counting)[0].values())[::4]]
+launches = [*plan_launches(whole)[0].values(), *list(plan_launches(counting)[0].values())[::4], *ends.values()]
 with ThreadPoolExecutor(2) as pool:
     for one in pool.map(compiled, launches):
         print(json.dumps(one))
 """
 
 
-def context(batch: int, precision: Precision, in_cuda: bool = False, short: bool = False) -> GraphContext:
-    method = outline(load_recipe("digits")).method
+def context(
+    batch: int, precision: Precision, in_cuda: bool = False, short: bool = False, branch: str = "rectified"
+) -> GraphContext:
+    method = outline(load_recipe("digits", {"network.branch": branch})).method
     return GraphContext(method, LocalSgd(), precision, DEVICE, (batch, 1, 8, 8), True, in_cuda, short)
 
 
@@ -135,6 +140,21 @@ def test_the_plan_is_what_passes_launch(in_cuda: bool, short: bool, asked: set[N
     assert (len(launches) > 20, len(programs) > 20) == (True, in_cuda)
 
 
+def test_signed_branches_have_kernels_of_their_own_and_others_know_nothing_of_them() -> None:
+    rectified, signed = (
+        [dict(macros) for name, macros in named(plan_launches(shared)[1]) if name == "convolution.cuh"]
+        for shared in (context(16, Precision(), in_cuda=True, branch=branch) for branch in ("rectified", "signed"))
+    )
+    assert not any("SIGNED" in macros for macros in rectified)
+    assert {macros["MADE"] for macros in signed if "SIGNED" in macros} == {2, 3}
+    assert not any(macros["MADE"] in (2, 3) for macros in signed if "SIGNED" not in macros)
+    # Gradients pass no rectifier before the addition, neither where they are made nor where they are summed.
+    assert {macros["NORM"] for macros in signed} == {0, 1, 3}
+    assert 5 not in {macros["MADE"] for macros in signed}
+    assert 5 in {macros["MADE"] for macros in rectified}
+    assert {macros["NORM"] for macros in rectified} == {0, 1, 2}
+
+
 def test_the_same_is_planned_in_the_same_order() -> None:
     first, second = (plan_launches(paper_context()) for _ in range(2))
     assert list(first[0]) == list(second[0])
@@ -153,8 +173,14 @@ def test_planned_programs_compile(capability: tuple[int, int], tmp_path: Path, m
         source = texts[program.source_name]
         return cached_machine_code(source, program.source_name, headers, program.macros, capability)
 
-    planned = [list(plan_launches(one)[1]) for one in (context(16, Precision(), in_cuda=True), paper_context())]
-    sample = [*planned[0][::6], *planned[1][::24]]
+    contexts = (
+        context(16, Precision(), in_cuda=True),
+        paper_context(),
+        context(16, Precision(), True, branch="signed"),
+    )
+    planned = [list(plan_launches(one)[1]) for one in contexts]
+    signed = [one for one in planned[2] if "SIGNED" in one.macros]
+    sample = [*planned[0][::6], *planned[1][::24], *signed[::4]]
     assert len(sample) > 10
     with ThreadPoolExecutor(2) as pool:
         for code in pool.map(compiled, sample):
@@ -202,7 +228,9 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 def test_every_kernel_compiles_for_a_large_device(compiled: list[dict[str, Any]]) -> None:
     counting = [one for one in compiled if one["options"]["COUNTED"]]
-    assert len(compiled) - len(counting) == len(plan_launches(context(16, Precision()))[0])
+    signed = [one for one in compiled if one["options"].get("SIGNED")]
+    assert {one["kernel"] for one in signed} == {"_input_gradient", "_normalise", "_sum_gradients"}
+    assert len(compiled) - len(counting) - len(signed) == len(plan_launches(context(16, Precision()))[0])
     assert len({one["kernel"] for one in counting}) > 4
     assert {one["kernel"] for one in compiled} >= {
         "_convolve",

@@ -83,6 +83,9 @@ def check_normalise(shape: Shape, dtype: torch.dtype = torch.float32) -> None:
     assert_close(normalise(norm, added=added), F.relu(rectified + added), TOLERANCE[dtype])
     expected = F.relu(rectified + Plain.of(other).normalised)
     assert_close(normalise(norm, added_norm=other), expected, TOLERANCE[dtype])
+    assert_close(normalise(norm, added, signed=True), F.relu(plain.normalised + added), TOLERANCE[dtype])
+    expected = F.relu(plain.normalised + Plain.of(other).normalised)
+    assert_close(normalise(norm, added_norm=other, signed=True), expected, TOLERANCE[dtype])
 
 
 @few
@@ -97,8 +100,8 @@ def test_normalising_hard_cases(shape: Shape, dtype: torch.dtype) -> None:
     check_normalise(shape, dtype)
 
 
-def check_gradients(norm: Norm, plain: Plain, plain_out: Tensor, out: Tensor | None) -> None:
-    """Compare with autograd; ``out`` is a block's rectified output of which the rectified norm is a summand."""
+def check_gradients(norm: Norm, plain: Plain, plain_out: Tensor, out: Tensor | None, signed: bool = False) -> None:
+    """Compare with autograd; ``out`` is a block's rectified output of which the norm, rectified or signed, is part."""
     dtype, counters = norm.features.dtype, torch.zeros(COUNTERS, dtype=torch.int32, device=DEVICE)
     gradient = drawn("gradient", tuple(plain_out.shape), dtype)
     by_features, by_scale, by_shift = plain.gradients(plain_out, gradient)
@@ -106,9 +109,9 @@ def check_gradients(norm: Norm, plain: Plain, plain_out: Tensor, out: Tensor | N
         sum_gradients(gradient, norm, counters)
         masked = gradient
     else:
-        masked = rectify_gradient(gradient, out, norm, counters)
+        masked = rectify_gradient(gradient, out, norm, counters, signed=signed)
         assert torch.equal(masked, torch.where(out > 0, gradient, 0))
-    got = norm_gradient(masked, norm, rectified=out is not None)
+    got = norm_gradient(masked, norm, rectified=out is not None and not signed)
     assert not counters.any()
     assert got.dtype == dtype
     assert_close(norm.scale_gradient, by_scale, TOLERANCE[dtype], unit=float(gradient.abs().sum((0, 2, 3)).max()))
@@ -124,6 +127,8 @@ def check_all_gradients(shape: Shape, dtype: torch.dtype = torch.float32) -> Non
     check_gradients(norm, plain, plain.normalised, out=None)
     plain_out = F.relu(F.relu(plain.normalised) + added.double())
     check_gradients(norm, plain, plain_out, plain_out.detach().to(dtype))
+    plain_out = F.relu(plain.normalised + added.double())
+    check_gradients(norm, plain, plain_out, plain_out.detach().to(dtype), signed=True)
 
 
 @few

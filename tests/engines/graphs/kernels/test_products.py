@@ -158,22 +158,23 @@ def test_input_gradients_in_low_precision(tiles: Tiles | None) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Normalised:
-    """A normalisation whose rectified values are a convolution's input, or a summand of it, with plain leaves."""
+    """A normalisation whose values, rectified or not, are a convolution's input or a summand of it; plain leaves."""
 
     norm: Norm
     scale: Tensor
     shift: Tensor
-    rectified: Tensor
+    values: Tensor
 
     @classmethod
-    def of(cls, before: Tensor) -> "Normalised":
+    def of(cls, before: Tensor, signed: bool = False) -> "Normalised":
         scale, shift = drawn("scale", (before.shape[1],)), drawn("shift", (before.shape[1],))
         leaves = (scale.double().requires_grad_(), shift.double().requires_grad_())
-        rectified = F.relu(F.batch_norm(before.double(), None, None, *leaves, training=True, eps=EPSILON))
+        normalised = F.batch_norm(before.double(), None, None, *leaves, training=True, eps=EPSILON)
         variance, mean = torch.var_mean(before.double(), (0, 2, 3), correction=0)
         statistics = Statistics(mean.float(), (variance + EPSILON).rsqrt().float())
         stored = torch.full_like(scale, torch.nan), torch.full_like(shift, torch.nan)
-        return cls(Norm(before, statistics, scale, shift, *stored), *leaves, rectified)
+        added = normalised if signed else F.relu(normalised)
+        return cls(Norm(before, statistics, scale, shift, *stored), *leaves, added)
 
 
 def check_input_gradient_through_a_norm(
@@ -182,28 +183,32 @@ def check_input_gradient_through_a_norm(
     one, weight, gradient = Normalised.of(case.features(dtype)), case.weight(dtype), case.gradient(dtype)
     norm, counts = one.norm, counters()
     added = drawn("added", norm.features.shape, dtype)
-    out = (case.convolved(one.rectified, weight.double()), one.rectified)
+    out = (case.convolved(one.values, weight.double()), one.values)
     by_input, by_scale, by_shift = torch.autograd.grad(
-        out, (one.rectified, one.scale, one.shift), (gradient.double(), added.double())
+        out, (one.values, one.scale, one.shift), (gradient.double(), added.double())
     )
     got = input_gradient(
         gradient, weight, norm.features, case.stride, counts, added=added, norm=norm, rectified_by_norm=True,
         tiles=tiles,
     )  # fmt: skip
-    assert_close(got, by_input * (one.rectified > 0), tolerance)
+    assert_close(got, by_input * (one.values > 0), tolerance)
     assert_close(norm.scale_gradient, by_scale, tolerance)
     assert_close(norm.shift_gradient, by_shift, tolerance)
     assert not counts.any()
 
 
 def check_input_gradient_through_an_addition(
-    case: Case, tiles: Tiles | None, dtype: torch.dtype = torch.float32, tolerance: float = WHOLE
+    case: Case,
+    tiles: Tiles | None,
+    dtype: torch.dtype = torch.float32,
+    tolerance: float = WHOLE,
+    signed: bool = False,
 ) -> None:
     # As between two blocks: the convolution's input is a rectified sum, and the norm's own rectifier comes before it.
-    one, weight, gradient = Normalised.of(case.features(dtype)), case.weight(dtype), case.gradient(dtype)
+    one, weight, gradient = Normalised.of(case.features(dtype), signed), case.weight(dtype), case.gradient(dtype)
     norm, counts = one.norm, counters()
     added, beside = drawn("added", norm.features.shape, dtype), drawn("beside", norm.features.shape, dtype)
-    summed = one.rectified + beside.double()
+    summed = one.values + beside.double()
     features = F.relu(summed)
     by_sum, by_scale, by_shift = torch.autograd.grad(
         (case.convolved(features, weight.double()), features),
@@ -212,7 +217,7 @@ def check_input_gradient_through_an_addition(
     )
     got = input_gradient(
         gradient, weight, norm.features, case.stride, counts,
-        added=added, masked_by=features.detach().to(dtype), norm=norm, tiles=tiles,
+        added=added, masked_by=features.detach().to(dtype), norm=norm, signed=signed, tiles=tiles,
     )  # fmt: skip
     assert_close(got, by_sum, tolerance)
     assert_close(norm.scale_gradient, by_scale, tolerance)
@@ -248,8 +253,14 @@ def test_hard_input_gradients_through_an_addition(case: Case, tiles: Tiles | Non
     check_input_gradient_through_an_addition(case, tiles)
 
 
-def test_input_gradients_through_an_addition_in_low_precision() -> None:
-    check_input_gradient_through_an_addition(Case(2, 24, 16, 6, 5), SPLIT, LOW, ROUNDED)
+@pytest.mark.parametrize("signed", [False, True])
+def test_input_gradients_through_an_addition_in_low_precision(signed: bool) -> None:
+    check_input_gradient_through_an_addition(Case(2, 24, 16, 6, 5), SPLIT, LOW, ROUNDED, signed)
+
+
+@hard
+def test_hard_input_gradients_through_a_signed_addition(case: Case) -> None:
+    check_input_gradient_through_an_addition(case, SMALL, signed=True)
 
 
 def test_a_variance_that_rounds_below_zero_counts_as_zero() -> None:

@@ -17,13 +17,14 @@
 //
 // Macros: WIDTH, HEIGHT, LINES, GROUPS, WARPS, ROW_TILES (16 pixels each, of a warp), IN_OCTETS, OUT_OCTETS, CHUNKS,
 // STAGES, KEPT, SPLITS, BACKWARD; for what the features are made of on their way in: MADE; for what follows the product:
-// STATISTICS, ADDED, MASKED, NORM (0; 1: rectifies what is stored; 2: what is summed).
+// STATISTICS, ADDED, MASKED, NORM (0; 1: rectifies what is stored; 2: what is summed; 3: neither).
 //
 // MADE says what a feature is, given one or two tensors and a few numbers a channel:
 //   0  first
 //   1  rectified first * a + b: a batch normalisation
 //   2  rectified (rectified first * a + b) + second: the end of a residual block
 //   3  rectified (rectified first * a + b) + second * c + d: the same where a normalisation is added
+//      (2 and 3 where SIGNED is defined: first * a + b is added as it is)
 //   4  first * a + second * b + c: the gradient by a normalisation's input, given the gradient by its output and the input
 //   5  the same where first counts only while second * a + d is positive: a rectifier came after the normalisation
 // What was made is stored too (MADE > 0), for others to read.
@@ -32,6 +33,10 @@
 #include "sums.cuh"
 #include "pixels.cuh"
 #include "warpgroups.cuh"
+
+#ifdef SIGNED
+static_assert(MADE == 2 || MADE == 3, "only the end of a block is signed");
+#endif
 
 constexpr int CHANNELS = 8 * OUT_OCTETS;
 // Planes lie so far apart that the cells which neighbouring threads copy fall into different banks.
@@ -306,7 +311,11 @@ DEVICE u32 make_features(u32 first, u32 second, const float (&numbers)[NUMBERS +
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     auto number = [&](int which) { return numbers[which % (NUMBERS + 1)][channel + i]; };
+#ifdef SIGNED
+    if (MADE <= 3) one[i] = one[i] * number(0) + number(1);
+#else
     if (MADE <= 3) one[i] = rectified(one[i] * number(0) + number(1));
+#endif
     if (MADE == 2) one[i] = rectified(one[i] + two[i]);
     if (MADE == 3) one[i] = rectified(one[i] + two[i] * number(2) + number(3));
     if (MADE == 5 && !(two[i] * number(0) + number(3) > 0.0f)) one[i] = 0.0f;

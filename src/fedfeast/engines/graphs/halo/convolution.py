@@ -49,8 +49,10 @@ def makes(features: Features, weight: Tensor, backward: bool) -> bool:
 
 
 @cache
-def _kernel(tiles: ConvolutionTiles, backward: bool, added: bool, masked: bool, norm: int) -> Kernel:
+def _kernel(tiles: ConvolutionTiles, backward: bool, added: bool, masked: bool, norm: int, signed: bool) -> Kernel:
     flags = {"BACKWARD": backward, "STATISTICS": not backward, "ADDED": added, "MASKED": masked, "NORM": norm}
+    if signed:
+        flags["SIGNED"] = True
     macros = {**tiles.macros(), **{name: int(value) for name, value in flags.items()}}
     program = program_of("convolution.cuh", tuple(macros.items()))
     return program.kernel("convolve", tiles.shared_bytes, tiles.threads)
@@ -80,8 +82,8 @@ def _launch(
         partials = torch.empty(tiles.grid[0] * tiles.grid[1] * 16 * tiles.out_octets, device=first.device)
     if tiles.splits > 1:
         workspace = torch.empty(tiles.workspace, device=first.device)
-    norm_kind = 0 if then.norm is None else 1 if then.rectified_by_norm else 2
-    kernel = _kernel(tiles, backward, then.added is not None, then.masked_by is not None, norm_kind)
+    norm_kind = 0 if then.norm is None else 1 if then.rectified_by_norm else 3 if then.signed else 2
+    kernel = _kernel(tiles, backward, then.added is not None, then.masked_by is not None, norm_kind, features.signed)
     kernel.launch(
         (*tiles.grid, tiles.splits), first, features.second, made, *_parameters(features.norm),
         *((features.norm.shift_gradient, features.norm.scale_gradient) if features.norm else (None, None)),

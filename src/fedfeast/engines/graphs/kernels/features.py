@@ -40,6 +40,7 @@ class Features:
     added_norm: Norm | None = None
     made: int = 0
     room: Tensor | None = None  # for what is made
+    signed: bool = False  # at the end of a block: what is normalised is added as it is
 
     @classmethod
     def normalised(cls, norm: Norm) -> Self:
@@ -47,15 +48,16 @@ class Features:
         return cls(norm.features, norm=norm, made=1, room=empty_features(norm.features.shape, norm.features))
 
     @classmethod
-    def of_block(cls, norm: Norm, added: Tensor) -> Self:
+    def of_block(cls, norm: Norm, added: Tensor, signed: bool = False) -> Self:
         """The end of a residual block: a rectified normalisation with something added, rectified again."""
-        return cls(norm.features, added, norm, made=2, room=empty_features(norm.features.shape, norm.features))
+        room = empty_features(norm.features.shape, norm.features)
+        return cls(norm.features, added, norm, made=2, room=room, signed=signed)
 
     @classmethod
-    def of_first_block(cls, norm: Norm, added: Norm) -> Self:
+    def of_first_block(cls, norm: Norm, added: Norm, signed: bool = False) -> Self:
         """The end of a residual block whose shortcut was projected and normalised."""
         room = empty_features(norm.features.shape, norm.features)
-        return cls(norm.features, added.features, norm, added, made=3, room=room)
+        return cls(norm.features, added.features, norm, added, made=3, room=room, signed=signed)
 
     @classmethod
     def norm_gradient(cls, gradient: Tensor, norm: Norm, rectified: bool) -> Self:
@@ -71,6 +73,7 @@ class Then:
     masked_by: Tensor | None = None
     norm: Norm | None = None
     rectified_by_norm: bool = False
+    signed: bool = False
 
 
 @triton.jit

@@ -52,6 +52,7 @@ def _normalise(
     VECTOR: tl.constexpr,
     ADD: tl.constexpr,
     NORMALISE_ADDED: tl.constexpr,
+    SIGNED: tl.constexpr,
     SIZE: tl.constexpr,
 ):
     num_elements = images_of(num_images, COUNTED) * elements_an_image
@@ -65,7 +66,9 @@ def _normalise(
         place = start + tl.arange(0, SIZE)
         is_place = tl.max_constancy(place < num_elements, VECTOR)
         values = tl.load(features + place, mask=is_place, other=0.0).to(tl.float32)
-        values = tl.maximum((values - average) * factor + constant, 0.0)
+        values = (values - average) * factor + constant
+        if not SIGNED:
+            values = tl.maximum(values, 0.0)
         if ADD:
             extra = tl.load(added + place, mask=is_place, other=0.0).to(tl.float32)
             if NORMALISE_ADDED:
@@ -132,6 +135,7 @@ def _sum_gradients(
     COUNTED: tl.constexpr,
     VECTOR: tl.constexpr,
     RECTIFY: tl.constexpr,
+    SIGNED: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
@@ -151,7 +155,8 @@ def _sum_gradients(
         if RECTIFY:
             values = tl.where(tl.load(out + place, mask=is_place, other=0.0) > 0, values, 0.0)
             tl.store(masked + place, values, mask=is_place)
-            values = tl.where(centred * factor[None, :] + constant[None, :] > 0, values, 0.0)
+            if not SIGNED:
+                values = tl.where(centred * factor[None, :] + constant[None, :] > 0, values, 0.0)
         sums += values.to(tl.float32)
         products += values.to(tl.float32) * centred
     came_last, total, product = sum_over_programs(
@@ -169,8 +174,12 @@ def normalise(
     added_norm: Norm | None = None,
     room: Tensor | None = None,
     num_images: Tensor | None = None,
+    signed: bool = False,
 ) -> Tensor:
-    """Return the rectified normalisation; ``added`` or another normalisation comes on top before a second rectifier."""
+    """Return the rectified normalisation; ``added`` or another normalisation comes on top before a second rectifier.
+
+    ``signed``: that is the only one.
+    """
     features, other = norm.features, added_norm or norm
     out = empty_features(features.shape, features) if room is None else room
     channels = features.shape[1]
@@ -195,6 +204,7 @@ def normalise(
         VECTOR=vector_of(channels),
         ADD=added is not None or added_norm is not None,
         NORMALISE_ADDED=added_norm is not None,
+        SIGNED=signed,
         SIZE=SIZE,
     )
     return out
@@ -231,20 +241,25 @@ def norm_gradient(gradient: Tensor, norm: Norm, rectified: bool, num_images: Ten
 
 
 def rectify_gradient(
-    gradient: Tensor, out: Tensor, norm: Norm, counters: Tensor, num_images: Tensor | None = None
+    gradient: Tensor,
+    out: Tensor,
+    norm: Norm,
+    counters: Tensor,
+    num_images: Tensor | None = None,
+    signed: bool = False,
 ) -> Tensor:
     """Return the gradient by a block's output, zero where that is not positive; store the gradients of its last norm.
 
-    That norm was rectified before the addition.
+    That norm was rectified before the addition, unless it is ``signed``.
     """
     masked = empty_features(out.shape, out)
-    _launch_sum(gradient, norm, counters, out, masked, num_images)
+    _launch_sum(gradient, norm, counters, out, masked, num_images, signed)
     return masked
 
 
 def sum_gradients(gradient: Tensor, norm: Norm, counters: Tensor, num_images: Tensor | None = None) -> None:
     """Store the gradients by scale and shift of a normalisation without a rectifier of its own."""
-    _launch_sum(gradient, norm, counters, None, None, num_images)
+    _launch_sum(gradient, norm, counters, None, None, num_images, signed=False)
 
 
 def _launch_sum(
@@ -254,6 +269,7 @@ def _launch_sum(
     out: Tensor | None,
     masked: Tensor | None,
     num_images: Tensor | None,
+    signed: bool,
 ) -> None:
     features = norm.features
     channels, pixels_an_image = features.shape[1], _pixels_an_image(features)
@@ -282,6 +298,7 @@ def _launch_sum(
         **counted(num_images, len(features)),
         VECTOR=vector_of(channels),
         RECTIFY=out is not None,
+        SIGNED=signed,
         ROWS=rows,
         COLUMNS=columns,
     )

@@ -210,6 +210,7 @@ def _input_gradient(
     MASK: tl.constexpr,
     NORM: tl.constexpr,
     RECTIFIED_BY_NORM: tl.constexpr,
+    SIGNED: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
@@ -242,7 +243,7 @@ def _input_gradient(
         tl.store(out + place, rounded, mask=is_place)
         if NORM:
             values = rounded.to(tl.float32)  # zero outside
-            if not RECTIFIED_BY_NORM:
+            if not (RECTIFIED_BY_NORM or SIGNED):
                 values = tl.where(passes, values, 0.0)
             came_last, total, product = sum_over_programs(
                 tl.sum(values, axis=0), tl.sum(values * centred, axis=0) * inverse,
@@ -315,6 +316,7 @@ def input_gradient(
     masked_by: Tensor | None = None,
     norm: Norm | None = None,
     rectified_by_norm: bool = False,
+    signed: bool = False,
     tiles: Tiles | None = None,
     num_images: Tensor | None = None,
 ) -> Tensor:
@@ -322,7 +324,7 @@ def input_gradient(
 
     ``added`` comes on top; then the gradient is zero where ``masked_by`` is not positive. ``norm`` is the input's
     normalisation, whose own gradients are stored: its rectified output was the input itself (``rectified_by_norm``,
-    and the gradient is masked by it too), or only a summand of it.
+    and the gradient is masked by it too), or only a summand of it, which was not rectified where it is ``signed``.
     """
     batch, channels, height, width = like.shape
     if stride > 1:
@@ -368,6 +370,7 @@ def input_gradient(
         MASK=masked_by is not None,
         NORM=norm is not None,
         RECTIFIED_BY_NORM=rectified_by_norm,
+        SIGNED=signed,
         maxnreg=REGISTERS,
         **tiles.options(),
     )

@@ -4,7 +4,7 @@ import pytest
 
 from fedfeast.errors import InvalidInput
 from fedfeast.recipes import Recipe, load_recipe
-from fedfeast.runs.kept_builder import KeptBuilder
+from fedfeast.runs.kept.builder import KeptBuilder
 
 SOURCE = """
 from torch import nn

@@ -1,12 +1,11 @@
 from pathlib import Path
 
 import pytest
+from runs.conftest import write_grey
 
 from fedfeast.errors import InvalidInput
 from fedfeast.recipes.sections import DataSection
-from fedfeast.runs.kept_data import KeptData
-
-from .conftest import write_grey
+from fedfeast.runs.kept.data import KeptData
 
 
 def write_own(data: Path, level: int) -> DataSection:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fedfeast.errors import InvalidInput
-from fedfeast.runs.kept_statistics import KeptStatistics
+from fedfeast.runs.kept.statistics import KeptStatistics
 
 
 def test_statistics_are_of_one_round(tmp_path: Path) -> None:
