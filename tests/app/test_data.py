@@ -78,8 +78,13 @@ def test_files_that_are_no_images_are_skipped_named_and_counted(
     done = fedfeast(*words)
     assert done.returncode == 0, done.stderr
     assert "mixed is prepared: 10 classes, 8 x 8 grey images, 240 train, 60 test." in done.stdout
-    assert "23 files were skipped:\n  class-1/note-00.txt: its format is unknown\n" in done.stdout
-    assert done.stdout.endswith("  class-1/note-19.txt: its format is unknown\n  and 3 more\n")
+    assert (
+        "23 files were skipped:\n  class-1/note-00.txt: its format is none of PNG, JPEG, WEBP, BMP, GIF, PPM, TIFF\n"
+        in done.stdout
+    )
+    assert done.stdout.endswith(
+        "  class-1/note-19.txt: its format is none of PNG, JPEG, WEBP, BMP, GIF, PPM, TIFF\n  and 3 more\n"
+    )
     content = json.loads(fedfeast(*words, "--replace", "--json").stdout)
     assert (content["skipped"]["count"], len(content["skipped"]["files"])) == (23, 20)
     whole = json.loads((tmp_path / "data" / "mixed" / "dataset.json").read_text())
