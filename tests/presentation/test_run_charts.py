@@ -66,8 +66,9 @@ def test_history(make_up_run: MakeUpRun) -> None:
 
 def test_the_vector_itself_is_drawn_beside_what_is_served(make_up_run: MakeUpRun) -> None:
     run = make_up_run("one")
+    row = {"round": 3, "clients": [0], "payload_parameters": 1, "seconds": 0.5, "learning_rate": 0.1, "losses": {}}
     scores = {"global": 0.3, "average": 0.5}
-    run.folder.append_metrics({"round": 3, "losses": {}, "validation_score": 0.5, "validation_scores": scores})
+    run.folder.append_metrics({**row, "validation_score": 0.5, "validation_scores": scores})
     _, score = history_charts([run])
     assert [series.label for series in score.series] == ["one, feast", "one, feast, the global vector itself"]
     assert [series.points for series in score.series] == [(Point(2, 40.0), Point(3, 50.0)), (Point(3, 30.0),)]
