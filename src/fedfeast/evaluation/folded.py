@@ -1,7 +1,8 @@
 """Layers that measure the elastic network on a GPU: norms folded into convolutions, few passes over the features."""
 
+from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,18 +17,7 @@ TENSOR_CORES = (8, 0)  # the compute capability from which convolutions of float
 MOST_ELEMENTS = 2**31  # that an index of 32 bits can count
 
 
-class Rectify(Protocol):
-    """What follows a folded convolution, in place."""
-
-    def __call__(
-        self,
-        features: Tensor,
-        shift: Tensor,
-        added: Tensor | None = None,
-        added_shift: Tensor | None = None,
-        signed: bool = False,
-    ) -> Tensor:
-        """Do what ``rectify_`` does."""
+Rectify = Callable[..., Tensor]  # what follows a folded convolution, in place: as ``rectify_``
 
 
 def rectify_(
@@ -115,17 +105,11 @@ def is_exact(layers: Layers) -> bool:
     return not isinstance(layers, FoldedLayers) or layers.dtype != torch.float16
 
 
-def _fused(
-    features: Tensor,
-    shift: Tensor,
-    added: Tensor | None = None,
-    added_shift: Tensor | None = None,
-    signed: bool = False,
-) -> Tensor:
+def _fused(features: Tensor, *arguments: Any) -> Tensor:
     from fedfeast.evaluation.rectifying import rectify_in_one_pass_
 
     do = rectify_in_one_pass_ if features.numel() < MOST_ELEMENTS else rectify_
-    return do(features, shift, added, added_shift, signed)
+    return do(features, *arguments)
 
 
 def _per_channel(vector: Tensor) -> Tensor:

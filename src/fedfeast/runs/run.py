@@ -126,8 +126,7 @@ class Run:
                 stack.enter_context(interruptible())
                 federation = self.federation
                 ranks.from_leader(lambda: remember(self.recipe.own_code))
-                ranks.from_leader(lambda: None if self.folder.has_finished_rounds() else _check_start(federation))
-                ranks.from_leader(lambda: None if self.folder.has_finished_rounds() else self._warn_of_noise())
+                ranks.from_leader(lambda: None if self.folder.has_finished_rounds() else self._check_start())
                 ranks.from_leader(lambda: self.folder.kept_data.keep(self.recipe.data))
                 ranks.from_leader(lambda: self.folder.write_clients(federation.client_table()))
                 work = client_source or SimulatedClients()
@@ -198,11 +197,15 @@ class Run:
         if self.folder.summarised_rounds() != state.finished_rounds:
             self._summarise(observer)
 
-    def _warn_of_noise(self) -> None:
-        """Warn where private updates would drown in their noise; of a fleet nobody knows yet who will join."""
-        if self.recipe.privacy.clip_norm is not None and self.recipe.population.source != "fleet":
-            noise = measure_noise(outline(self.recipe), self.federation.partition.shards.sizes)
-            warn_of_noise(noise, build_privacy(self.recipe))
+    def _check_start(self) -> None:
+        """Refuse what a run that has begun may go on with; warn of a network that misfits and of too much noise."""
+        federation, recipe = self.federation, self.recipe
+        refuse_larger_cohorts(recipe, federation.population)
+        warn_of_misfit(federation)
+        # Who will join a fleet is not known yet.
+        if recipe.privacy.clip_norm is not None and recipe.population.source != "fleet":
+            noise = measure_noise(outline(recipe), federation.partition.shards.sizes)
+            warn_of_noise(noise, build_privacy(recipe))
 
     def _saved_rounds(self) -> int:
         with uninterrupted():
@@ -352,12 +355,6 @@ class Run:
             "training_seconds": round(sum(row["seconds"] for row in rows), 2),
             **_summarise_policy(self.recipe, rows, self.folder.released()),
         }
-
-
-def _check_start(federation: Federation) -> None:
-    """Refuse what a run that has begun may go on with, and warn of what its network will not do well."""
-    refuse_larger_cohorts(federation.recipe, federation.population)
-    warn_of_misfit(federation)
 
 
 def _describe_clients(federation: Federation, natural: NaturalSplit) -> dict[str, Any]:
