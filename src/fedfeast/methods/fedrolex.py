@@ -39,9 +39,7 @@ class FedRolex(HeteroFL):
         network: Network = self.network
         full = network.layout.shapes
         chosen = {
-            name: tuple(
-                _ring(size, whole, round_index) for size, whole in zip(shape[:2], full[name][:2], strict=True)
-            )
+            name: tuple(_ring(size, whole, round_index) for size, whole in zip(shape[:2], full[name][:2], strict=True))
             for name, shape in network.shapes(level).items()
         }
         return ChosenSlices.of(network.layout, chosen)

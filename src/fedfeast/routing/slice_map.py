@@ -213,7 +213,8 @@ class ChosenSlices(CompactSlices):
     def _places(self, flat: Tensor, local: Tensor) -> Iterator[tuple[Tensor, Place, Tensor]]:
         routed, own = self.source.views(flat), self.layout.views(local)
         all_indices = [indices for axes in self.chosen.values() for indices in axes]
-        on_device = iter(torch.cat(all_indices).to(flat.device).split([len(one) for one in all_indices]))
+        together, lengths = torch.cat(all_indices).to(flat.device), [len(one) for one in all_indices]
+        on_device = iter(torch.split_with_sizes(together, lengths))
         for name, axes in self.chosen.items():
             rows, *others = (next(on_device) for _ in axes)
             yield routed[name], (rows.unsqueeze(1) if others else rows, *others), own[name]
