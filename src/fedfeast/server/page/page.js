@@ -153,7 +153,7 @@ function showHead() {
   at("choose-title").textContent = `${capital(about.metric.label)} at every cost`;
   document.title = `${about.name} · fedfeast`;
   const clients = about.clients === null ? "" : ` over ${count(about.clients)} clients`;
-  at("lead").textContent = `One elastic network, trained with ${about.method} on ${about.data}${clients}. Each device takes the ${page.takesBest ? "best" : "largest"} model it affords.`;
+  at("lead").textContent = `One elastic network, trained with ${about.method} on ${about.data}${clients}. Each device takes the ${takesBest() ? "best" : "largest"} model it affords.`;
   const going = !["finished", "unevaluated", "gone"].includes(about.state);
   at("progress").hidden = !going;
   const track = at("progress").querySelector(".track");
@@ -339,7 +339,7 @@ function showCurve() {
       .sort((one, other) => one[0] - other[0]);
     return { label: names.length > 1 ? name : `test ${label}`, colour: index, points, line: true, thin: name !== page.about.name };
   }).filter((one) => one.points.length);
-  if (!lines.length) {
+  if (!lines.length || isGone()) {
     const measured = label === "accuracy" ? "accuracies are" : `${label} is`;
     const why = models().length ? `The models can be had already; their test ${measured} measured when training ends.` : page.about.note;
     return charts.draw(at("curve"), { empty: why, x: {}, y: {} });
@@ -375,7 +375,7 @@ function showChosen(problem) {
   const { chosen, about } = page, card = at("chosen");
   if (!chosen) {
     const words = problem ? problem.message : models().length ? "" : about.note;
-    const title = problem?.content?.least_macs ? "Nothing fits" : isGone() || problem?.status === 410 ? "Gone" : "No model yet";
+    const title = problem?.content?.least_macs ? "Nothing fits" : isGone() || problem?.status === 410 ? "Nothing" : "No model yet";
     card.replaceChildren(element("p", "eyebrow", "This device gets"), element("p", "big", title), element("p", "sub", words));
     if (problem?.content?.least_macs && page.unit !== "latency") {
       const { unit } = UNITS[page.unit], least = page.unit === "macs" ? problem.content.least_macs : problem.content.least_parameters;
