@@ -257,10 +257,8 @@ def _choose(run: WatchedRun, limits: Limits, best: bool) -> Choice:
         raise HTTPException(
             409, f"no variant of {run.name} has a validation figure yet: they are measured when training ends."
         )
-    chosen = offer.choose(limits)
-    better = offer.better(chosen, limits, merits)
-    if best:
-        chosen, better = better or chosen, None
+    chosen = offer.choose(limits, best_by=merits if best else None)
+    better = None if best else offer.better(chosen, limits, merits)
     variants = {one["id"]: Variant.model_validate(one) for one in seen.variants if one["id"] in (chosen, better)}
     return Choice(
         run=run.name,

@@ -17,7 +17,7 @@ from fedfeast.federation import OperatingPoint
 from fedfeast.machine import processor_and_cores
 from fedfeast.serving.bundle import read_bundle
 from fedfeast.serving.bundle_cache import BundleCache
-from fedfeast.serving.choice import Limits, better_point, choose_point
+from fedfeast.serving.choice import Limits, best_point, better_point, choose_point
 from fedfeast.serving.exporting import FILES
 from fedfeast.units import number_repeated
 from fedfeast.version import VERSION
@@ -85,12 +85,18 @@ class Offer:
         """Which of a round's vectors is on offer, where the run chose: global, or average."""
         return self.bundles.facts.get("served_vector")
 
-    def choose(self, limits: Limits) -> str:
-        """Return the id of the largest variant within the limits; latencies not yet known are measured."""
+    def choose(self, limits: Limits, best_by: Mapping[str, float] | None = None) -> str:
+        """Return the id of the largest variant within the limits, or by given merits the best one.
+
+        Latencies not yet known are measured.
+        """
         points = self.bundles.points
         try:
             with self._measuring_for(limits):
-                chosen = choose_point(points, limits, self._latency_ms)
+                if best_by is None:
+                    chosen = choose_point(points, limits, self._latency_ms)
+                else:
+                    chosen = best_point(points, limits, self._by_point(best_by), self._latency_ms)
         except InvalidInput as error:
             least_macs, least_parameters = points[0].price, min(point.parameters for point in points)
             too_slow = any(limits.admit(point.price, point.parameters) for point in points)
@@ -104,9 +110,9 @@ class Offer:
 
         ``merits`` are those of the validated variants, by id.
         """
-        by_point = {self.by_id[name]: merit for name, merit in merits.items()}
+        points, chosen_point = self.bundles.points, self.by_id[chosen]
         with self._measuring_for(limits):
-            found = better_point(self.bundles.points, self.by_id[chosen], limits, by_point, self._latency_ms)
+            found = better_point(points, chosen_point, limits, self._by_point(merits), self._latency_ms)
         return next((name for name, point in self.by_id.items() if point == found), None)
 
     def kept_file(self, name: str, kind: Kind) -> ModelFile | None:
@@ -132,6 +138,9 @@ class Offer:
         except InvalidInput as error:
             reason = str(error).rpartition(":")[0]
             raise DamagedBundle(f"{reason}: delete the folder {folder.name}, and it is built again.") from error
+
+    def _by_point(self, merits: Mapping[str, float]) -> dict[OperatingPoint, float]:
+        return {self.by_id[name]: merit for name, merit in merits.items()}
 
     def _measuring_for(self, limits: Limits) -> AbstractContextManager[Any]:
         """Return what keeps two measurements apart, which would disturb each other."""

@@ -59,10 +59,8 @@ def extract_affordable(
     if search:
         return _extract_searched(extractor, limits, best)
     measure = None if limits.max_latency_ms is None else meter or LatencyMeter(extractor)
-    point = extractor.choose(limits, measure=measure)
-    better = extractor.better(point, limits, measure)
-    if best:
-        point, better = better or point, None
+    point = extractor.choose(limits, measure=measure, best=best)
+    better = None if best else extractor.better(point, limits, measure)
     choice = chosen_facts(extractor, "best" if best else "largest", better)
     latency = {} if measure is None else {"latency": asdict(measure.latency(point))}
     return extractor.extract(point), {**latency, **choice}
@@ -73,8 +71,7 @@ def _extract_searched(extractor: Extractor, limits: Limits, best: bool) -> tuple
     searched = extractor.extract(extractor.choose(limits, search=True))
     if not any(limits.admit(one.price, one.parameters) for one in extractor.points):
         return searched, {"chosen_by": "search"}
-    largest = extractor.choose(limits)
-    served = extractor.extract(extractor.better(largest, limits) or largest)
+    served = extractor.extract(extractor.choose(limits, best=True))
     # Clients that validate have not seen a searched network.
     split = "validation" if value_of(searched.facts, "validation") is not None else "test"
     metric, ours, theirs = extractor.metric, value_of(searched.facts, split), value_of(served.facts, split)

@@ -91,9 +91,9 @@ def better_point(
 ) -> OperatingPoint | None:
     """Return the best of the smaller points within the limits that validated better than the chosen one; None if none.
 
-    ``merits`` are greater for what is better; a point without one was not validated, and any that was is better.
+    ``merits`` are greater for what is better; a point without one was not validated, and nothing is known of it.
     """
-    least = merits.get(chosen, -np.inf)
+    least = merits.get(chosen, np.inf)
     smaller = points[: points.index(chosen)]
     better = [one for one in smaller if limits.admit(one.price, one.parameters) and merits.get(one, -np.inf) > least]
     for point in sorted(better, key=lambda one: (-merits[one], one.price)):
@@ -103,6 +103,22 @@ def better_point(
         if measure(point) <= limits.max_latency_ms:
             return point
     return None
+
+
+def best_point(
+    points: Sequence[OperatingPoint],
+    limits: Limits,
+    merits: Mapping[OperatingPoint, float],
+    measure: MeasureLatency | None = None,
+    hint: str = "",
+) -> OperatingPoint:
+    """Return the point within the limits that validated best: the largest one, unless a smaller one is better.
+
+    Points that were not validated count only where no other fits.
+    """
+    validated = [point for point in points if point in merits and limits.admit(point.price, point.parameters)]
+    largest = choose_point(validated or points, limits, measure, hint)
+    return better_point(points, largest, limits, merits, measure) or largest
 
 
 def spread_points(points: Sequence[OperatingPoint], number: int) -> tuple[OperatingPoint, ...]:

@@ -25,7 +25,7 @@ from fedfeast.randomness import named_generator
 from fedfeast.recipes.building import build_server
 from fedfeast.runs import Run
 from fedfeast.serving.accuracy import measure_figures
-from fedfeast.serving.choice import Limits, MeasureLatency, better_point, choose_point
+from fedfeast.serving.choice import Limits, MeasureLatency, best_point, better_point, choose_point
 from fedfeast.serving.elastic import least_possible, search_point
 from fedfeast.serving.families.registry import AnyFamily, family_of, uncalibrated
 from fedfeast.serving.families.standalone import Model
@@ -67,18 +67,25 @@ class Extractor:
         # With their cost under the run's weights, least price first; without a test set those that clients measured.
         self.points = tuple(point for point in self._planned if self._measured_on is None or self._is_recorded(point))
 
-    def choose(self, limits: Limits, search: bool = False, measure: MeasureLatency | None = None) -> OperatingPoint:
-        """Return the largest affordable point, or with ``search`` the fittest network that was never cached."""
+    def choose(
+        self, limits: Limits, search: bool = False, measure: MeasureLatency | None = None, best: bool = False
+    ) -> OperatingPoint:
+        """Return the largest affordable point, with ``best`` that which validated best.
+
+        With ``search`` it is the fittest network that was never cached.
+        """
         if search:
             return search_point(self._built, limits)
-        return choose_point(self.points, limits, measure, hint=least_possible(self._built))
+        hint = least_possible(self._built)
+        if best:
+            return best_point(self.points, limits, self._merits(), measure, hint)
+        return choose_point(self.points, limits, measure, hint)
 
     def better(
         self, point: OperatingPoint, limits: Limits, measure: MeasureLatency | None = None
     ) -> OperatingPoint | None:
         """Return the smaller network within the limits that validated best, where that is better than this one."""
-        merits = {one: self.metric.merit(value) for one, value in self.validated().items()}
-        return better_point(self.points, point, limits, merits, measure)
+        return better_point(self.points, point, limits, self._merits(), measure)
 
     def require_validated(self) -> None:
         """Refuse to go by validation figures of a run that has none of its best round's weights by size."""
@@ -187,6 +194,9 @@ class Extractor:
         rows = {_key(row): row for row in self._recorded("validation_curve")}
         found = {point: rows.get((point.name, point.macs, point.parameters)) for point in self.points}
         return {point: _value(row) for point, row in found.items() if row is not None}
+
+    def _merits(self) -> dict[OperatingPoint, float]:
+        return {point: self.metric.merit(value) for point, value in self.validated().items()}
 
     def _recorded_point(self, point: OperatingPoint, split: str) -> Mapping[str, Any] | None:
         for one in self._recorded("curve" if split == "test" else f"{split}_curve"):

@@ -65,21 +65,19 @@ def plan_rungs(
     if best:
         extractor.require_validated()
     if isinstance(budgets, int):
-        points = [one for one in extractor.points if not best or _better(extractor, one) is None]
+        points = [one for one in extractor.points if not best or _is_best(extractor, one)]
         return {point: [float(point.price)] for point in spread_points(points, budgets)}
     if not budgets:
         raise InvalidInput("--budgets is empty: give MACs like 25e6,50e6.")
     served: dict[OperatingPoint, list[float]] = {}
     for budget in sorted(budgets):
-        largest = extractor.choose(Limits(max_macs=budget))
-        point = (_better(extractor, largest) or largest) if best else largest
-        served.setdefault(point, []).append(float(budget))
+        served.setdefault(extractor.choose(Limits(max_macs=budget), best=best), []).append(float(budget))
     return served
 
 
-def _better(extractor: Extractor, point: OperatingPoint) -> OperatingPoint | None:
-    """Return the best validated network that whoever affords this one affords too, where that is a better one."""
-    return extractor.better(point, Limits(max_macs=point.price))
+def _is_best(extractor: Extractor, point: OperatingPoint) -> bool:
+    """Return whether no better validated network is affordable to all who afford this one."""
+    return extractor.choose(Limits(max_macs=point.price), best=True) == point
 
 
 def _write_rung(
@@ -88,7 +86,8 @@ def _write_rung(
     folder.mkdir()
     # Choice: validating costs more than all the rest; a ladder takes what the run's evaluation recorded.
     extracted = extractor.extract(point, validate=False)
-    return exporter.write_bundle(extracted, folder, chosen_facts(extractor, chosen_by, _better(extractor, point)))
+    better = extractor.better(point, Limits(max_macs=point.price))
+    return exporter.write_bundle(extracted, folder, chosen_facts(extractor, chosen_by, better))
 
 
 def _summary(manifest: dict[str, Any]) -> dict[str, Any]:

@@ -407,11 +407,10 @@ function showChosen(problem) {
 function betterNote() {
   const { better, chosen, about } = page;
   if (!better) return [];
-  const than = chosen.validation_value === null ? "" : ` against ${figure(chosen.validation_value)}`;
   const button = element("button", "button", "Take the best instead");
   button.type = "button";
   button.addEventListener("click", () => takeBest(true));
-  return [element("p", "note better", `The smaller ${better.name} model has the better validation ${about.metric.label}: ${figure(better.validation_value)}${than}.`, button)];
+  return [element("p", "note better", `The smaller ${better.name} model has the better validation ${about.metric.label}: ${figure(better.validation_value)} against ${figure(chosen.validation_value)}.`, button)];
 }
 
 function download(id, kind, label, primary) {
