@@ -156,6 +156,7 @@ def test_a_smaller_network_that_validates_better_is_said_and_can_be_had(
         "parameters": 15_954,
         "measured_on": "validation",
         "value": 0.75,
+        "against": 0.5,
     }
     said = "the smaller network of 257.3k MACs has the better validation accuracy, 75.00 % against 50.00 %"
     assert better_in_words(manifest) == said

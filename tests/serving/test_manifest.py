@@ -62,9 +62,15 @@ def test_a_better_network_is_told_in_the_metric_of_the_task() -> None:
     manifest = {
         "task": "next-token",
         "metric": "bits",
-        "validation_figures": {"bits": 3.5, "accuracy": 0.2},
         "chosen_by": "largest",
-        "better": {"name": "1k", "macs": 1000, "parameters": 9, "measured_on": "validation", "value": 3.25},
+        "better": {
+            "name": "1k",
+            "macs": 1000,
+            "parameters": 9,
+            "measured_on": "validation",
+            "value": 3.25,
+            "against": 3.5,
+        },
     }
     said = "the smaller network of 1k MACs has the better validation bits, 3.25 against 3.5"
     assert better_in_words(manifest) == said

@@ -61,7 +61,7 @@ def extract_affordable(
     measure = None if limits.max_latency_ms is None else meter or LatencyMeter(extractor)
     point = extractor.choose(limits, measure=measure, best=best)
     better = None if best else extractor.better(point, limits, measure)
-    choice = chosen_facts(extractor, "best" if best else "largest", better)
+    choice = chosen_facts(extractor, "best" if best else "largest", point, better)
     latency = {} if measure is None else {"latency": asdict(measure.latency(point))}
     return extractor.extract(point), {**latency, **choice}
 
@@ -79,24 +79,23 @@ def _extract_searched(extractor: Extractor, limits: Limits, best: bool) -> tuple
         return searched, {"chosen_by": "search"}
     if best:
         return served, {"chosen_by": "best"}
-    return searched, {"chosen_by": "search", "better": _facts_of(served.point, theirs, split)}
+    return searched, {"chosen_by": "search", "better": _facts_of(served.point, split, theirs, ours)}
 
 
-def chosen_facts(extractor: Extractor, chosen_by: str, better: OperatingPoint | None) -> dict[str, Any]:
+def chosen_facts(
+    extractor: Extractor, chosen_by: str, point: OperatingPoint, better: OperatingPoint | None
+) -> dict[str, Any]:
     """Return what a manifest says of the choice: by what it was made, and which smaller network validates better."""
     if better is None:
         return {"chosen_by": chosen_by}
-    return {"chosen_by": chosen_by, "better": _facts_of(better, extractor.validated()[better], "validation")}
+    values = extractor.validated()
+    return {"chosen_by": chosen_by, "better": _facts_of(better, "validation", values[better], values[point])}
 
 
-def _facts_of(point: OperatingPoint, value: float, split: str) -> dict[str, Any]:
-    return {
-        "name": point.name,
-        "macs": point.macs,
-        "parameters": point.parameters,
-        "measured_on": split,
-        "value": value,
-    }
+def _facts_of(point: OperatingPoint, split: str, value: float, against: float) -> dict[str, Any]:
+    """Return what a manifest says of a better network: what it is, and on what it has which value against its own."""
+    costs = {"name": point.name, "macs": point.macs, "parameters": point.parameters}
+    return {**costs, "measured_on": split, "value": value, "against": against}
 
 
 def write_bundle(

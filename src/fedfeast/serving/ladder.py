@@ -87,7 +87,7 @@ def _write_rung(
     # Choice: validating costs more than all the rest; a ladder takes what the run's evaluation recorded.
     extracted = extractor.extract(point, validate=False)
     better = extractor.better(point, Limits(max_macs=point.price))
-    return exporter.write_bundle(extracted, folder, chosen_facts(extractor, chosen_by, better))
+    return exporter.write_bundle(extracted, folder, chosen_facts(extractor, chosen_by, point, better))
 
 
 def _summary(manifest: dict[str, Any]) -> dict[str, Any]:

@@ -81,12 +81,10 @@ def better_in_words(manifest: Mapping[str, Any]) -> str | None:
     if "better" not in manifest:
         return None
     better, metric = manifest["better"], metric_of(manifest)
-    value = value_of(manifest, better["measured_on"])
-    assert value is not None
     kind = "the run's network" if manifest["chosen_by"] == "search" else "the smaller network"
     return (
         f"{kind} of {format_macs(better['macs'])} MACs has the better {better['measured_on']} {metric.name}, "
-        f"{metric.show(better['value'])} against {metric.show(value)}"
+        f"{metric.show(better['value'])} against {metric.show(better['against'])}"
     )
 
 
