@@ -1,5 +1,6 @@
 /* The page: asks the API again and again, and shows what it says. */
 import { Pad } from "./drawing.js";
+import { sizeSeries, valuesIn } from "./sizes.js";
 
 const at = (id) => document.getElementById(id);
 const percent = (share, digits = 2) => `${(100 * share).toFixed(digits)} %`;
@@ -317,12 +318,14 @@ function showCurve() {
       .sort((one, other) => one[0] - other[0]);
     return { label: names.length > 1 ? name : `test ${label}`, colour: index, points, line: true, thin: name !== page.about.name };
   }).filter((one) => one.points.length);
+  const tested = lines.length > 0;
+  if (!tested) lines.push(...validatedLine(key));
   if (!lines.length) {
     const measured = label === "accuracy" ? "accuracies are" : `${label} is`;
     const why = models().length ? `The models can be had already; their test ${measured} measured when training ends.` : page.about.note;
     return charts.draw(at("curve"), { empty: why, x: {}, y: {} });
   }
-  const anchors = page.unit === "macs" ? page.runs.get(page.about.name).anchors : [];
+  const anchors = tested && page.unit === "macs" ? page.runs.get(page.about.name).anchors : []; // of test sets
   at("beside-paper").hidden = !anchors.length;
   if (anchors.length) {
     lines.push({ label: "the paper's FEAST", colour: "ink", points: anchors.map((one) => [one.macs, one.accuracy]), line: false, mark: "diamond" });
@@ -330,7 +333,7 @@ function showCurve() {
   const [min, max] = range(), { chosen } = page;
   const budget = models().length && { x: page.budget[page.unit] ?? min, at: chosen?.[key], y: chosen && chosen.test_value !== null ? shown(chosen.test_value) : null };
   charts.draw(at("curve"), {
-    kind: "xy", x: { label: axis, scale: "log", format, min, max, unit }, y: metricAxis(`test ${label}`),
+    kind: "xy", x: { label: axis, scale: "log", format, min, max, unit }, y: metricAxis(`${tested ? "test" : "validation"} ${label}`),
     series: lines, legend: lines.length > 1, budget, anchors: anchors.map((one) => one.macs), onDrawn: placeSlider,
   });
 }
@@ -466,12 +469,14 @@ function showHistory() {
     : "";
   if (!rounds.length) {
     charts.draw(at("score"), { empty: "The first round is not finished yet.", x: {}, y: {} });
+    at("sizes").hidden = true;
     return at("loss").replaceChildren();
   }
   charts.draw(at("score"), validated.length ? {
     kind: "xy", height: 190, x: { ...x, label: "round" }, y: metricAxis("validation"),
     series: [{ label: `mean validation ${about.metric.label} over clients`, colour: 0, points: validated }],
   } : { empty: "No round is validated yet.", x: {}, y: {} });
+  showSizes(x);
   const roles = [...new Set(rounds.flatMap((row) => Object.keys(row.losses)))].sort();
   charts.draw(at("loss"), {
     kind: "xy", height: 210, x, y: { label: "training loss", format: "number", floor: 0 },
@@ -480,6 +485,20 @@ function showHistory() {
       points: rounds.filter((row) => role in row.losses).map((row) => [row.round, row.losses[role]]),
     })),
   });
+}
+
+function showSizes(x) {
+  const series = sizeSeries(page.rounds, shown);
+  at("sizes").hidden = !series.length;
+  if (series.length) charts.draw(at("sizes"), { kind: "xy", height: 230, x, y: metricAxis("validation by size"), series });
+}
+
+/* Until the test set is measured: what the models on offer came to when their round was validated. */
+function validatedLine(key) {
+  const { served_round, metric } = page.about, values = valuesIn(page.rounds, served_round);
+  const points = models().filter((one) => values.has(one.name) && one[key] !== null).map((one) => [one[key], shown(values.get(one.name)), 0, `${one.name} MACs`]);
+  points.sort((one, other) => one[0] - other[0]);
+  return points.length ? [{ label: `validation ${metric.label}, round ${count(served_round)}`, colour: Math.max(0, page.about.runs.indexOf(page.about.name)), points, line: true }] : [];
 }
 
 function showTable() {
