@@ -269,7 +269,7 @@ def test_sizes_are_followed_before_a_run_has_ended(visitor: Any, serve: Serve, t
     with pytest.raises(Interrupted):
         run.train(StopAfterTwo())
     page = visitor.open(serve(run.folder.path))
-    expect(page.locator("#sizes > svg")).to_contain_text("validation by size (%)")
+    expect(page.locator("#sizes > svg")).to_contain_text("validation accuracy (%)")
     expect(page.locator("#sizes .legend li")).to_have_text(
         ["128.3k MACs", "347.3k MACs", "1.154M MACs", "1.777M MACs", "4.975M MACs"]
     )
@@ -293,7 +293,7 @@ def test_a_run_that_keeps_no_sizes_has_no_chart_of_them(
     metrics.write_text("".join(f"{json.dumps(row)}\n" for row in kept))
     page = visitor.open(serve(tmp_path / "plain"))
     expect(page.locator("#score > svg")).to_be_visible()
-    expect(page.locator("#sizes")).to_be_hidden()
+    expect(page.locator("#sizes-box")).to_be_hidden()
 
 
 def test_a_token_is_asked_for(visitor: Any, serve: Serve, trained: Path) -> None:

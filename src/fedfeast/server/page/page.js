@@ -103,7 +103,7 @@ async function look() {
     if (mine !== turn) return;
     page.about = about;
     page.run = about.name;
-    if (news) await loadModels(about.runs);
+    if (news) await loadModels(about);
     if (mine !== turn) return;
     show(news);
     if (LIVE.has(about.state)) wait = 1200;
@@ -118,10 +118,10 @@ async function look() {
   }
 }
 
-async function loadModels(names) {
-  const all = await Promise.all(names.map((run) => get("variants", { run })));
+async function loadModels({ runs, clients }) {
+  const all = await Promise.all(runs.map((run) => get("variants", { run })));
   page.runs = new Map(all.map((one) => [one.run, one]));
-  page.fleet = page.about.clients === null ? null : await get("fleet");
+  page.fleet = clients === null ? null : await get("fleet");
 }
 
 // --- showing ----------------------------------------------------------------------------------------------------------
@@ -469,7 +469,7 @@ function showHistory() {
     : "";
   if (!rounds.length) {
     charts.draw(at("score"), { empty: "The first round is not finished yet.", x: {}, y: {} });
-    at("sizes").hidden = true;
+    at("sizes-box").hidden = true;
     return at("loss").replaceChildren();
   }
   charts.draw(at("score"), validated.length ? {
@@ -488,9 +488,11 @@ function showHistory() {
 }
 
 function showSizes(x) {
-  const series = sizeSeries(page.rounds, shown);
-  at("sizes").hidden = !series.length;
-  if (series.length) charts.draw(at("sizes"), { kind: "xy", height: 230, x, y: metricAxis("validation by size"), series });
+  const { label } = page.about.metric, series = sizeSeries(page.rounds, shown);
+  at("sizes-box").hidden = !series.length;
+  if (!series.length) return;
+  at("sizes-text").textContent = `Validation ${label} of the smallest to the largest model, round by round.`;
+  charts.draw(at("sizes"), { kind: "xy", height: 260, x, y: metricAxis(`validation ${label}`), series });
 }
 
 /* Until the test set is measured: what the models on offer came to when their round was validated. */
