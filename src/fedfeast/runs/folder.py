@@ -338,16 +338,18 @@ class RunFolder:
         )
 
     def as_it_began(self, recipe: Recipe) -> Recipe:
-        """Return the recipe; options that nobody gave are as the folder's run has them where defaults have changed."""
+        """Return the recipe; what nobody gave is as the folder's run has it: new defaults, sizes to follow."""
         if not (self.path / "recipe.toml").is_file():
             return recipe
         kept, given = self._load_recipe(), recipe.method.model_fields_set
         former = find_method(recipe.method_name).former_defaults if kept.method_name == recipe.method_name else {}
         table = kept.method.model_dump()
         changed = {f"method.{key}": value for key, value in former.items() if key not in given and table[key] == value}
-        if recipe.evaluation.sizes == "auto":
-            changed["evaluation.sizes"] = kept.evaluation.sizes
-        return resolve_recipe(recipe, changed)
+        began = resolve_recipe(recipe, changed)
+        if began.evaluation.sizes != "auto":
+            return began
+        sizes = began.evaluation.model_copy(update={"sizes": kept.evaluation.sizes})
+        return began.model_copy(update={"evaluation": sizes})
 
     def _load_recipe(self, settings: Mapping[str, Any] | None = None) -> Recipe:
         path = self.path / "recipe.toml"
