@@ -8,7 +8,7 @@ import pytest
 
 from fedfeast.errors import InvalidInput
 from fedfeast.recipes import load_recipe, packaged_recipes
-from fedfeast.recipes.recipe import parse_recipe, resolve_recipe
+from fedfeast.recipes.recipe import differing_settings, parse_recipe, resolve_recipe
 from fedfeast.runs import Run
 
 MINIMAL = 'name = "mine"\n[data]\nname = "digits"\n'
@@ -397,3 +397,13 @@ def test_sizes_that_are_neither_are_refused(given: object) -> None:
 def test_clients_are_asked_for_no_further_size(given: str | int) -> None:
     with pytest.raises(InvalidInput, match=r"evaluation.sizes = .* needs the server's examples"):
         load_recipe("digits", {"evaluation.sizes": given, "evaluation.by": "clients"})
+
+
+def test_differing_settings_name_every_setting_and_all_values() -> None:
+    one = load_recipe("digits")
+    other = load_recipe("digits", {"population.gamma": 0.5, "method.name": "fedavg"})
+    found = differing_settings([one, other, one])
+    assert found["population.gamma"] == (1.0, 0.5, 1.0)
+    assert found["method.name"] == ("feast", "fedavg", "feast")
+    assert found["method.rule"] == ("full", None, "full")
+    assert differing_settings([one, load_recipe("digits")]) == {}
