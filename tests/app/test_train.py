@@ -163,10 +163,11 @@ def test_a_folder_of_photos_is_trained_on_in_one_command(
     refused("runs/photos is a run's folder", "train", "runs/photos")
 
 
-def test_trackers_are_told_live_and_of_finished_runs(
-    fedfeast: Command, short: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_trackers_are_told_by_training_and_of_finished_runs(
+    fedfeast: Command, copied: Path, short: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    assert copied == tmp_path / "run"
     done = fedfeast("train", "digits", "--out", "run", "--track", "tensorboard", *short)
     assert (done.returncode, done.stderr) == (0, "")
     assert any((tmp_path / "run" / "tracking" / "tensorboard").glob("events.*"))

@@ -27,8 +27,8 @@ def test_a_training_becomes_one_run_with_parameters_metrics_and_report(run: Run,
     assert kept.data.params == {key: str(value) for key, value in run.recipe.settings().items()}
     assert (kept.info.run_name, kept.info.status) == ("run", "FINISHED")
     rows = run.folder.metrics()
-    history = [(one.step, one.value) for one in client.get_metric_history(identity, "losses/teacher")]
-    assert history == [(row["round"], row["losses"]["teacher"]) for row in rows]
+    history = [(one.step, one.value) for one in client.get_metric_history(identity, "payload_parameters")]
+    assert history == [(row["round"], row["payload_parameters"]) for row in rows]
     assert [one.step for one in client.get_metric_history(identity, "validation_score")] == [2, 3]
     assert kept.data.metrics["summary/population_score"] == pytest.approx(run.population_score)
     (artefact,) = client.list_artifacts(identity)
