@@ -16,6 +16,7 @@ def test_the_app_is_written_as_the_repository_has_it(tmp_path: Path) -> None:
     for name in FILES:
         assert (tmp_path / "app" / name).read_text() == (DEPLOY / name).read_text(), name
     assert tomllib.loads((DEPLOY / "pyproject.toml").read_text())["project"]["version"] == VERSION
+    assert f"\nversion: {VERSION}\n" in (DEPLOY.parent / "CITATION.cff").read_text()
 
 
 def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
