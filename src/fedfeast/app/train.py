@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fedfeast.runs import Run
 
 
-def train(  # noqa: PLR0913 - an option each
+def train(  # noqa: PLR0913 - each argument is an option of the command
     recipe: Annotated[
         str,
         typer.Argument(
@@ -53,18 +53,16 @@ def train(  # noqa: PLR0913 - an option each
     from fedfeast.app.progress import LiveProgress
     from fedfeast.app.stopping import errors_said_once, join_training, stops_explained
     from fedfeast.planning.own_photos import is_photo_folder
+    from fedfeast.presentation.tracking import choose_trackers, tracked
     from fedfeast.runs import Run
     from fedfeast.runs.run import photo_limit
     from fedfeast.runs.time_budget import TimeLimit
 
-    if track:
-        from fedfeast.presentation.tracking import choose_trackers, tracked
-
-        choose_trackers(track)  # what is wrong with them is said before a folder is made
     settings = [*(settings or []), *([f"engine.name={engine}"] if engine else [])]
     ranks = join_training()
     console = console_for(as_json, quiet=not ranks.leads)
     with errors_said_once(ranks):
+        choose_trackers(track or ())  # what is wrong with them is said before a folder is made
         limit = None if minutes is None else TimeLimit(minutes, began)
         source, given = recipe, settings
         if is_photo_folder(recipe):
