@@ -13,10 +13,10 @@ project, author, version, release = "fedfeast", "The fedfeast contributors", VER
 project_copyright = author
 
 # The pages lie where a reader of the repository looks for them, and so their links hold here and there.
-root_doc = "docs/index"
+root_doc = "docs/README"
 include_patterns = ["docs/**", "benchmarks/README.md", "benchmarks/results/*.md", "CHANGELOG.md", "CONTRIBUTING.md"]
-exclude_patterns = ["docs/README.md", "docs/site"]  # its tables are part of docs/index.md
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton", "equations", "generated", "llms"]
+exclude_patterns = ["docs/site"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton", "contents", "equations", "generated", "llms"]
 
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist"]
 myst_heading_anchors = 4
@@ -28,8 +28,8 @@ autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
 autodoc_class_signature = "mixed"
 python_maximum_signature_line_length = 100
-nitpicky = True
 
+html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = f"fedfeast {VERSION}"
 html_static_path = ["static"]
@@ -37,5 +37,4 @@ html_css_files = ["site.css"]
 html_extra_path = ["root"]  # the way from the site's address to its first page
 html_copy_source = False
 html_show_sourcelink = False
-html_theme_options = {"source_edit_link": ""} and {}
 copybutton_exclude = ".linenos, .gp, .go"

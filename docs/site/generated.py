@@ -12,9 +12,14 @@ MADE = {"recipe fields": recipe_fields, "commands": command_line, "HTTP API": ht
 PLACE = re.compile(r"^<!-- make docs writes here: (.+) -->$", re.MULTILINE)
 
 
+def filled_in(text: str) -> str:
+    """Return a page with what is made in its place."""
+    return PLACE.sub(lambda place: MADE[place[1]](), text)
+
+
 def fill_in(app: Sphinx, page: str, source: list[str]) -> None:
-    """Put what is made in its place; the page of the repository stays as it is."""
-    source[0] = PLACE.sub(lambda place: MADE[place[1]](), source[0])
+    """Fill a page in as it is read; the repository's file stays as it is."""
+    source[0] = filled_in(source[0])
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:

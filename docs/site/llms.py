@@ -3,36 +3,41 @@
 import re
 from pathlib import Path
 
+from contents import chapters
+from generated import filled_in
 from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
 
-ROW = re.compile(r"^\| \[(?P<name>[^]]+)\]\((?P<page>[^)]+)\)[^|]*\| (?P<tells>.+) \|$", re.MULTILINE)
-HEAD = (
-    "# fedfeast\n\n"
-    "> Trains one elastic network over a fleet of unequal devices, then hands every device the largest model it can "
-    "afford: FEAST and the methods it is compared with, from a laptop to a fleet over Flower. Python, PyTorch.\n\n"
-    "All pages in one text: [llms-full.txt](llms-full.txt)\n"
-)
+HEAD = """# fedfeast
+
+> Trains one elastic network over a fleet of unequal devices, then hands every device the largest model it can afford:
+> FEAST and the methods it is compared with, simulated on one machine or over a real fleet. Python and PyTorch.
+
+All pages in one text: [llms-full.txt](llms-full.txt)
+"""
 
 
 def write_for_models(app: Sphinx, failure: Exception | None) -> None:
-    """Write both files beside the site's first page."""
+    """Write both files at the site's root."""
     if failure is not None or app.builder.name != "html":
         return
-    docs = Path(app.srcdir) / "docs"
-    listing = re.sub(r"\|[- |]+\|\n|\| page .*\n", "", (docs / "README.md").read_text().partition("\n\n")[2])
-    linked = ROW.sub(lambda row: f"- [{row['name']}]({_address(row['page'])}): {row['tells']}", listing)
-    inner = re.compile(r"\]\((?!docs/|https?:)([^)]+\.md)\)")
-    (app.outdir / "llms.txt").write_text(f"{HEAD}\n{linked}")
-    pages = [docs / row["page"] for row in ROW.finditer(listing) if row["page"].endswith(".md")]
-    texts = [f"<!-- {page.resolve().relative_to(app.srcdir)} -->\n\n{page.read_text()}" for page in pages]
+    docs, lines, texts = Path(app.srcdir) / "docs", [HEAD], list[str]()
+    for title, rows in chapters((docs / "README.md").read_text()):
+        lines.append(f"## {title}\n")
+        for row in rows:
+            for name, page in row.pages.items():
+                place = (docs / page).resolve().relative_to(app.srcdir)
+                lines.append(f"- [{name}]({place.with_suffix('.html')}): {without_links(row.tells)}")
+                if place.suffix == ".md":
+                    texts.append(f"<!-- {place} -->\n\n{filled_in((docs / page).read_text())}")
+        lines.append("")
+    (app.outdir / "llms.txt").write_text("\n".join(lines))
     (app.outdir / "llms-full.txt").write_text("\n\n".join(texts))
 
 
-def _address(page: str) -> str:
-    """Return where the site has a page of docs/."""
-    path = page.removeprefix("../") if page.startswith("../") else f"docs/{page}"
-    return re.sub(r"\.(md|ipynb)$", ".html", path)
+def without_links(text: str) -> str:
+    """Return a sentence whose links are words alone: they would lead elsewhere from another place."""
+    return re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", text)
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:

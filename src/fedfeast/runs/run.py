@@ -156,6 +156,9 @@ class Run:
         with full_disk_is_said(self.folder.path, again), self.folder.locked(), interruptible():
             return self._summarise(self._shown(observer))
 
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder.path)!r})"
+
     def _repr_html_(self) -> str:
         return run_html(self.folder)
 
