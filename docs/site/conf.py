@@ -26,7 +26,7 @@ suppress_warnings = ["myst.header"]  # a page that is made of others
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
-autodoc_class_signature = "mixed"
+autodoc_preserve_defaults = True  # a default as it is written, not as Python prints it
 python_maximum_signature_line_length = 100
 
 html_math_renderer = "mathml"

@@ -22,7 +22,7 @@ def draw_block(self: HTML5Translator, node: nodes.math_block) -> None:
 
 def mathml(latex: str, as_block: bool) -> str:
     """Return LaTeX as MathML; what the converter does not know is an error, not red letters."""
-    return latex2mathml.tex2mathml(latex, as_block=as_block)
+    return str(latex2mathml.tex2mathml(latex, as_block=as_block))
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:

@@ -3,25 +3,19 @@
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
-from nbformat import NotebookNode
-from traitlets.config import Config
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 MOST_SECONDS = 300  # of one cell
 
 
-def executed(file: Path, folder: str) -> NotebookNode:
+def executed(file: Path, folder: str) -> Any:
     """Return a notebook with the outputs that it has when it is executed in a folder."""
     notebook = nbformat.read(file, as_version=4)
-    NotebookClient(
-        notebook,
-        timeout=MOST_SECONDS,
-        resources={"metadata": {"path": folder}},
-        config=Config(KernelManager={"transport": "ipc"}),  # no open port
-    ).execute()
+    NotebookClient(notebook, timeout=MOST_SECONDS, resources={"metadata": {"path": folder}}).execute()
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # when it was, which changes every time
     notebook.metadata.pop("language_info", None)

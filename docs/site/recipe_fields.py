@@ -29,7 +29,7 @@ def recipe_fields() -> str:
             parts.append(_section(name, section, field.default))
         else:
             top.append(_row("", name, field, field_comments(Recipe)))
-    return "\n\n".join([heading(2, "Of all"), table(COLUMNS, top), *parts])
+    return "\n\n".join([heading(2, "The recipe itself"), table(COLUMNS, top), *parts])
 
 
 def _section(name: str, section: type[BaseModel], usual: object) -> str:
@@ -51,7 +51,11 @@ def _methods() -> str:
         fields = {key: one for key, one in method_section(name).model_fields.items() if key != "name"}
         first = (method.__doc__ or "").partition("\n")[0]
         rows = [_row("method", key, field, comments) for key, field in fields.items()]
-        parts += [heading(3, f"`method.name = \"{name}\"`"), first, table(COLUMNS, rows) if rows else "It has no options."]
+        parts += [
+            heading(3, f'`method.name = "{name}"`'),
+            first,
+            table(COLUMNS, rows) if rows else "It has no options.",
+        ]
     return "\n\n".join(parts)
 
 

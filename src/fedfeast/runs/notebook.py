@@ -12,7 +12,7 @@ from fedfeast.runs.folder import RunFolder
 from fedfeast.units import format_macs, format_seconds
 
 EVERY_SECONDS = 0.25  # between two pictures of one line: a browser need not draw more
-BAR = "background:linear-gradient(90deg,#4c78a855 {share:.1f}%,transparent {share:.1f}%)"
+BAR = "min-width:10em;background:linear-gradient(90deg,#4c78a855 {share:.1f}%,transparent {share:.1f}%)"
 
 
 def in_notebook() -> bool:
@@ -29,7 +29,7 @@ class NotebookProgress:
 
         self._metric, self._validation = metric, ""
         self._total, self._began, self._before, self._last = 0, time.monotonic(), 0, 0.0
-        self._line = display(_Html("starting"), display_id=True)  # type: ignore[no-untyped-call]  # of IPython
+        self._line = display(_Html("starting"), display_id=True)
 
     def on_start(self, finished_rounds: int, total_rounds: int, damaged: Sequence[str]) -> None:
         """Begin at the finished rounds; name checkpoints that were passed over."""
