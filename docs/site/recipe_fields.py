@@ -1,6 +1,8 @@
 """Every field of a recipe as Markdown: its type, range and default from the schema, its meaning from the source."""
 
+import re
 from collections.abc import Sequence
+from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -30,6 +32,12 @@ def recipe_fields() -> str:
         else:
             top.append(_row("", name, field, field_comments(Recipe)))
     return "\n\n".join([heading(2, "The recipe itself"), table(COLUMNS, top), *parts])
+
+
+@cache
+def field_names() -> set[str]:
+    """Return every field by its dotted name, those of sections as a whole included."""
+    return set(re.findall(r"^\| `([a-z_.]+)` ", recipe_fields(), re.MULTILINE)) | {"method.name", "method.preset"}
 
 
 def _section(name: str, section: type[BaseModel], usual: object) -> str:
