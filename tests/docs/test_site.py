@@ -82,6 +82,12 @@ def test_every_field_of_a_recipe_says_what_it_is() -> None:
     assert [row for row in rows if row.endswith("|  |")] == [], "a comment beside the field is its meaning"
 
 
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_of_pages_at_the_root_lead_somewhere(page: str) -> None:
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / page).read_text())
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
 def test_manifests_are_whole() -> None:
     page = (ROOT / "docs/containers.md").read_text()
     documents = [
