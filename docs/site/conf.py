@@ -20,6 +20,7 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton", "contents", 
 
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist"]
 myst_heading_anchors = 4
+nb_merge_streams = True
 nb_execution_mode = "off"  # tests execute the notebooks; pages show what is in them
 suppress_warnings = ["myst.header"]  # a page that is made of others
 

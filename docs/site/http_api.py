@@ -81,5 +81,5 @@ def _type(schema: Mapping[str, Any]) -> str:
     kind = schema.get("type", "anything")
     if kind == "array":
         return f"list of {_type(schema.get('items', {}))}"
-    bounds = [f"{words} {schema[key]:g}" for key, words in BOUNDS.items() if key in schema]
+    bounds = [f"{words} {schema[key]:_.10g}" for key, words in BOUNDS.items() if key in schema]
     return " ".join([kind, *bounds])
