@@ -55,8 +55,4 @@ def _default(parameter: click.Parameter) -> str:
     if parameter.required:
         return "required"
     default = parameter.default
-    return "" if default is None or default is False or not _is_plain(default) else f"`{default}`"
-
-
-def _is_plain(value: object) -> bool:
-    return isinstance(value, str | int | float)
+    return f"`{default}`" if isinstance(default, str | int | float) and default is not False else ""

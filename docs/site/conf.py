@@ -18,11 +18,10 @@ include_patterns = ["docs/**", "benchmarks/README.md", "benchmarks/results/*.md"
 exclude_patterns = ["docs/site"]
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton", "contents", "equations", "generated", "llms"]
 
-myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist"]
+myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
 nb_merge_streams = True
 nb_execution_mode = "off"  # tests execute the notebooks; pages show what is in them
-suppress_warnings = ["myst.header"]  # a page that is made of others
 
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
@@ -38,4 +37,3 @@ html_css_files = ["site.css"]
 html_extra_path = ["root"]  # the way from the site's address to its first page
 html_copy_source = False
 html_show_sourcelink = False
-copybutton_exclude = ".linenos, .gp, .go"

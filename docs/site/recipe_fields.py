@@ -17,6 +17,10 @@ from fedfeast.recipes.sections import Section, method_section
 
 PLAIN = {str: "text", int: "whole number", float: "number", bool: "true or false", NoneType: "none"}
 BOUNDS = {"ge": "from {}", "gt": "above {}", "le": "to {}", "lt": "below {}"}
+CHOOSING = (
+    "`method.name` chooses the method, and what else may be set depends on it. `method.preset` takes a set of "
+    "options by name, such as `authors` ([baselines](../baselines.md))."
+)
 COLUMNS = ("field", "value", "default", "meaning")
 
 
@@ -53,7 +57,7 @@ def _section(name: str, section: type[BaseModel], usual: object) -> str:
 
 
 def _methods() -> str:
-    parts = [heading(2, "`[method]`"), "`method.name` chooses the method; what else may be set depends on it."]
+    parts = [heading(2, "`[method]`"), CHOOSING]
     for name, method in METHODS.items():
         comments = field_comments(method)
         fields = {key: one for key, one in method_section(name).model_fields.items() if key != "name"}

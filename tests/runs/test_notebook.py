@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 import fedfeast
-from fedfeast.runs.notebook import in_notebook
+from fedfeast.data.tasks import ACCURACY
+from fedfeast.runs.notebook import NotebookProgress, in_notebook
 
 SHORT = {"training.rounds": 2, "training.clients_per_round": 2, "evaluation.every_rounds": 1, "engine.threads": 1}
 
@@ -60,3 +61,28 @@ def test_a_plain_process_is_no_notebook() -> None:
     import IPython  # noqa: F401 - loaded, and yet there is no kernel
 
     assert not in_notebook()
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is shown below a cell, one line after another."""
+    shown: list[str] = []
+
+    class Handle:
+        def update(self, line: object) -> None:
+            shown.append(repr(line))
+
+    monkeypatch.setattr("IPython.display.display", lambda line, display_id: Handle())
+    return shown
+
+
+def test_a_line_tells_of_rounds_that_go_on_and_of_those_finished_before(lines: list[str]) -> None:
+    progress = NotebookProgress(ACCURACY)
+    progress.on_start(2, 3, ["round-3"])
+    progress.on_round({"round": 3, "losses": {"teacher": 0.5}, "validation_score": 0.75})
+    progress.on_evaluation(8, 8)
+    assert lines[0] == "training; round-3 is damaged and passed over"
+    assert lines[1] == "round 3 of 3, loss teacher 0.500, validation 75.0 %"
+    assert lines[2].startswith("1 round in ")
+    progress.on_start(3, 3, [])
+    assert lines[-1] == "3 rounds, finished before"

@@ -29,13 +29,14 @@ class NotebookProgress:
 
         self._metric, self._validation = metric, ""
         self._total, self._began, self._before, self._last = 0, time.monotonic(), 0, 0.0
-        self._line = display(_Html("starting"), display_id=True)
+        self._line = display(_Line("starting", "starting"), display_id=True)
 
     def on_start(self, finished_rounds: int, total_rounds: int, damaged: Sequence[str]) -> None:
         """Begin at the finished rounds; name checkpoints that were passed over."""
         self._total, self._before, self._began = total_rounds, finished_rounds, time.monotonic()
-        passed_over = "".join(f" {escape(name)} is damaged and passed over." for name in damaged)
-        self._show(finished_rounds, total_rounds, f"training{passed_over}", last=True)
+        passed_over = "".join(f"; {name} is damaged and passed over" for name in damaged)
+        said = "training" if finished_rounds < total_rounds else f"{total_rounds} rounds, finished before"
+        self._show(finished_rounds, total_rounds, said + passed_over, last=True)
 
     def on_round(self, row: dict[str, Any]) -> None:
         """Show how far it is, its mean loss and the latest validation score."""
@@ -51,21 +52,23 @@ class NotebookProgress:
         if measured < total:
             self._show(measured, total, f"test curve, {measured} of {total} networks")
         else:
-            took = format_seconds(time.monotonic() - self._began)
-            self._show(1, 1, f"{self._total or total} {'rounds' if self._total else 'networks'} in {took}", last=True)
+            trained = self._total - self._before
+            done = f"{trained} round{'s' * (trained > 1)}" if trained else f"{total} networks measured"
+            self._show(1, 1, f"{done} in {format_seconds(time.monotonic() - self._began)}", last=True)
 
     def _show(self, done: int, total: int, text: str, last: bool = False) -> None:
         now = time.monotonic()
         if last or done == total or now - self._last >= EVERY_SECONDS:
             self._last = now
-            self._line.update(_Html(f'<progress value="{done}" max="{total}"></progress> {escape(text)}', text))
+            bar = f'<progress value="{done}" max="{total}"></progress>'
+            self._line.update(_Line(text, f"{bar} {escape(text)}"))
 
 
-class _Html:
-    """Some HTML for a notebook, and the same in words for what shows none."""
+class _Line:
+    """A line for a notebook as HTML, and in words for what shows none."""
 
-    def __init__(self, html: str, text: str | None = None) -> None:
-        self._html, self._text = html, html if text is None else text
+    def __init__(self, text: str, html: str) -> None:
+        self._text, self._html = text, html
 
     def _repr_html_(self) -> str:
         return self._html
