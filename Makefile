@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup chromium compiler demo fleet-demo test gpu-test lint check audit dist hooks bench gpu-bench clean
+.PHONY: help setup chromium compiler demo fleet-demo test gpu-test lint check audit dist hooks docs notebooks bench gpu-bench clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -58,6 +58,13 @@ dist: setup ## Build sdist and wheel into dist/ (docs/releasing.md)
 
 hooks: setup ## Have git check format, lint and types at every commit
 	$(BIN)/pre-commit install
+
+docs: setup ## Build the site of all documents into build/site; a warning or a dead link is an error
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --fresh-env --quiet -b html -c docs/site -d build/doctrees . build/site
+	@echo "open build/site/index.html"
+
+notebooks: setup ## Execute the notebooks of docs/notebooks anew and keep their outputs
+	OMP_NUM_THREADS=1 $(BIN)/python docs/site/notebooks.py
 
 bench: setup ## Measure speed and memory; results belong in benchmarks/results/
 	$(BIN)/python benchmarks/scripts/eager_overhead.py

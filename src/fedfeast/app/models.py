@@ -119,20 +119,13 @@ def latency(
 ) -> None:
     """Measure every served network's latency on this device and draw how good it is against it."""
     from fedfeast.app.progress import CountedProgress
-    from fedfeast.presentation.pictures import draw_latency
     from fedfeast.presentation.tables import latency_table
     from fedfeast.serving.extraction import Extractor
-    from fedfeast.serving.latency import measure_run
-    from fedfeast.whole_files import write_json
+    from fedfeast.serving.latency import latency as measure_latency
 
     extractor, picture = Extractor(folder), folder / "latency.png"
-    if any(extractor.recorded_value(point) is None for point in extractor.points):
-        raise InvalidInput(f"{folder} has no measured curve of its best round: run fedfeast evaluate {folder}.")
     with CountedProgress(console_for(as_json), "measuring", len(extractor.points)) as progress:
-        measured = measure_run(extractor, threads, repeats, lambda point: progress.advance(f"{point.name} MACs"))
-    write_json(folder / "latency.json", measured)
-    for file in (picture, picture.with_suffix(".svg")):
-        draw_latency(measured, file)
+        measured = measure_latency(extractor, threads, repeats, lambda point: progress.advance(f"{point.name} MACs"))
     content = {**measured, "picture": str(picture)}
     print_result(content, [latency_table(measured), f"picture  {picture}"], as_json)
 
