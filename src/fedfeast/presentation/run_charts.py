@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from fedfeast.presentation.chart import (
 from fedfeast.runs import Run
 
 MOST_POINTS = 600  # of a line over rounds: more than a screen has room for
-MOST_NAMED = 8  # points of a latency chart; more names would cover each other
+MOST_NAMED = 8  # points of a latency chart
 DASHES = {"student": DASHED, "supervised": DOTTED}
 
 
@@ -75,11 +76,21 @@ def named_curves(run: Run) -> dict[str, Curve]:
 def _curve_series(run: Run, label: str, curve: Curve, number: int) -> Series:
     metric, score = curve.metric, curve.population_score(run.folder.budgets_macs())
     points = (
-        Point(point.price, metric.shown(point.value), metric.shown(point.standard_error or 0.0), point.name)
+        Point(
+            point.price,
+            metric.shown(point.value),
+            metric.shown(point.standard_error or 0.0),
+            point.name,
+            _shown_interval(metric, point.interval),
+        )
         for point in curve.points
     )
     shown = f"{label}: population score {metric.show(score, digits=1)}"
     return Series(shown, tuple(points), number, mark_of(number))
+
+
+def _shown_interval(metric: Metric, interval: Sequence[float] | None) -> tuple[float, float] | None:
+    return None if interval is None else (metric.shown(interval[0]), metric.shown(interval[1]))
 
 
 def budget_bars(budgets_macs: np.ndarray, smallest_macs: float) -> tuple[Bar, ...]:
@@ -182,19 +193,25 @@ def latency_charts(measured: Mapping[str, Any]) -> list[Chart]:
     # A file of the first release has accuracies alone.
     pairs = [(row, row["value"] if "value" in row else row["accuracy"]) for row in measured["points"]]
     pairs.sort(key=lambda pair: (pair[0]["median_ms"], -metric.merit(pair[1])))
-    every = [Point(row["median_ms"], metric.shown(value), name=row["name"]) for row, value in pairs]
+    every = [
+        Point(row["median_ms"], metric.shown(value), 0.0, row["name"], _shown_interval(metric, row.get("interval")))
+        for row, value in pairs
+    ]
     merits = [metric.merit(point.y) for point in every]
     best = [point for place, point in enumerate(every) if all(merits[place] > faster for faster in merits[:place])]
     named = np.unique(np.linspace(0, len(best) - 1, min(MOST_NAMED, len(best))).round().astype(int))
     series = (
         Series("served networks, named by their MACs", tuple(every), "grey", line=False),
         Series(
-            f"{'more accurate' if metric == ACCURACY else 'better'} than all faster ones", tuple(best), 0, thin=True
+            f"{'more accurate' if metric == ACCURACY else 'better'} than all faster ones",
+            tuple(replace(point, interval=None) for point in best),  # those of all networks are drawn
+            thin=True,
         ),
     )
     label = f"latency of one example (ms), {measured['device']}, {measured['threads']} threads"
     # Room for names, and for equal times.
-    axis = Axis(label, "milliseconds", "log", least=every[0].x / 1.6, greatest=every[-1].x * 1.6)
+    room = max((every[-1].x / every[0].x) ** 0.15, 1.02)
+    axis = Axis(label, "milliseconds", "log", least=every[0].x / room, greatest=every[-1].x * room)
     notes = tuple(Note(best[place].x, best[place].y, best[place].name) for place in named)
     return [Chart(axis, metric_axis(metric), series, notes=notes, height=380)]
 

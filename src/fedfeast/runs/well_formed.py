@@ -81,6 +81,7 @@ _POINT: Mapping[str, Check] = {
     "figures": _is_numbers,
     "standard_error": _is_number_or_none,
     "price": _is_number_or_none,
+    "examples": _is_number_or_none,
 }
 _TRAFFIC = ("supernet_parameters", "mean_payload_parameters", "reduction", "parameters_both_ways")
 _SUMMARY: Mapping[str, Check] = {

@@ -164,6 +164,7 @@ class WatchedRun:
                 "parameters": point.parameters,
                 "test_accuracy": offer.bundles.accuracy(point),
                 "test_value": offer.bundles.value(point),
+                "test_interval": offer.bundles.interval(point),
                 "latency_ms": offer.latencies.get(position),
                 "clients": clients[position],
                 "onnx": f"/models/{name}.onnx",

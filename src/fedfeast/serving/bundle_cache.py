@@ -43,6 +43,10 @@ class BundleCache:
         """Return a point's scoring metric on the test set from the same evaluation."""
         return self._extractor.recorded_value(point)
 
+    def interval(self, point: OperatingPoint) -> tuple[float, float] | None:
+        """Return within which that value lies with 95 % certainty, where the test set is small."""
+        return self._extractor.recorded_interval(point)
+
     @property
     def facts(self) -> Mapping[str, Any]:
         """What bundles say of the run and of the weights that they hold."""

@@ -16,7 +16,7 @@ from fedfeast.data.reading.prepared import is_prepared, read_description
 from fedfeast.data.reading.preparing import data_folder
 from fedfeast.data.tasks import CLASSIFICATION, Metric, Task, task_named
 from fedfeast.errors import InvalidInput
-from fedfeast.evaluation import Evaluator
+from fedfeast.evaluation import CurvePoint, Evaluator
 from fedfeast.federation import Deployed, OperatingPoint
 from fedfeast.networks.built import Member
 from fedfeast.networks.normalisation import Statistics
@@ -165,6 +165,11 @@ class Extractor:
         """Return a point's scoring metric on the test set from the same evaluation; None where it has none."""
         measured = self._recorded_point(point, "test")
         return None if measured is None else measured.get("value", measured.get("accuracy"))
+
+    def recorded_interval(self, point: OperatingPoint) -> tuple[float, float] | None:
+        """Return within which a point's accuracy lies, where the test set of the run's evaluation is small."""
+        measured = self._recorded_point(point, "test")
+        return None if measured is None else CurvePoint.read(measured).interval
 
     def _recorded_point(self, point: OperatingPoint, split: str) -> Mapping[str, Any] | None:
         for one in self._recorded("curve" if split == "test" else f"{split}_curve"):

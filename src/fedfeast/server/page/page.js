@@ -12,6 +12,7 @@ const LIVE = new Set(["waiting", "training", "evaluating", "stopped"]);
 const MOST_TRIED = 8; // models that look at an image
 const MOST_DOTTED = 12; // models that the fleet's chart marks
 const SLIDER_STEPS = 600;
+const PHONE = 704; // pixels, the 44rem of page.css
 const PREDICT_AGAIN_MS = 1000; // after an answer that was lost
 
 const UNITS = {
@@ -102,9 +103,9 @@ async function look() {
     if (mine !== turn) return;
     page.about = about;
     page.run = about.name;
-    if (news) await loadModels(about.runs);
+    const changed = await loadModels(about.runs, news);
     if (mine !== turn) return;
-    show(news);
+    show(news || changed);
     if (LIVE.has(about.state)) wait = 1200;
   } catch (error) {
     const state = at("state");
@@ -117,10 +118,13 @@ async function look() {
   }
 }
 
-async function loadModels(names) {
-  const all = await Promise.all(names.map((run) => get("variants", { run })));
+/* Load the models of all runs, and the fleet where it may be new; return whether any model's figures are, such as
+   another run's latencies. */
+async function loadModels(names, news) {
+  const all = await Promise.all(names.map((run) => get("variants", { run }))), before = [...page.runs.values()];
   page.runs = new Map(all.map((one) => [one.run, one]));
-  page.fleet = page.about.clients === null ? null : await get("fleet");
+  if (news) page.fleet = page.about.clients === null ? null : await get("fleet");
+  return JSON.stringify(all) !== JSON.stringify(before);
 }
 
 // --- showing ----------------------------------------------------------------------------------------------------------
@@ -217,7 +221,7 @@ function showTiles() {
 function metricAxis(what) {
   const facts = [isShare() ? "%" : "", page.about.metric.more_is_better ? "" : "less is better"].filter(Boolean);
   const label = facts.length ? `${what} (${facts.join(", ")})` : what;
-  return isShare() ? { label, format: "percent", span: 10, ceiling: 100.5 } : { label, format: "number" };
+  return isShare() ? { label, format: "percent", span: 3, ceiling: 100.5 } : { label, format: "number" };
 }
 
 // --- the budget and the choice ----------------------------------------------------------------------------------------
@@ -313,7 +317,7 @@ function showCurve() {
     if (run?.data !== page.about.data || run.metric.name !== page.about.metric.name) return { points: [] }; // other figures say nothing here
     const points = run.variants
       .filter((one) => one.test_value !== null && one[key] !== null)
-      .map((one) => [one[key], shown(one.test_value), 0, `${one.name} MACs`])
+      .map((one) => [one[key], shown(one.test_value), 0, `${one.name} MACs`, one.test_interval?.map(shown)])
       .sort((one, other) => one[0] - other[0]);
     return { label: names.length > 1 ? name : `test ${label}`, colour: index, points, line: true, thin: name !== page.about.name };
   }).filter((one) => one.points.length);
@@ -329,10 +333,21 @@ function showCurve() {
   }
   const [min, max] = range(), { chosen } = page;
   const budget = models().length && { x: page.budget[page.unit] ?? min, at: chosen?.[key], y: chosen && chosen.test_value !== null ? shown(chosen.test_value) : null };
+  noteAtCurve(lines);
   charts.draw(at("curve"), {
-    kind: "xy", x: { label: axis, scale: "log", format, min, max, unit }, y: metricAxis(`test ${label}`),
+    kind: "xy", height: innerWidth < PHONE ? 200 : 330, x: { label: axis, scale: "log", format, min, max, unit }, y: metricAxis(`test ${label}`),
     series: lines, legend: lines.length > 1, budget, anchors: anchors.map((one) => one.macs), onDrawn: placeSlider,
   });
+}
+
+/* What the curves show besides accuracies, and which run has none of them. */
+function noteAtCurve(lines) {
+  const words = [], drawn = lines.map((one) => one.label), { runs, name, data } = page.about;
+  const missing = runs.filter((run) => run !== name && page.runs.get(run)?.data === data && !drawn.includes(run));
+  if (lines.some((one) => one.points.some((point) => point[4]))) words.push("Bars: at 95 % certainty; the test set is small.");
+  if (page.unit === "latency") words.push(...missing.map((run) => `The latency of ${run} is not measured on this machine: fedfeast latency ${run}.`));
+  at("curve-note").textContent = words.join(" ");
+  at("curve-note").hidden = !words.length;
 }
 
 /* The slider lies under the chart's own axis: its thumb is where the budget is. */
@@ -366,6 +381,7 @@ function showChosen(problem) {
     return;
   }
   const facts = [["Cost", `${count(chosen.macs)} MACs`], ...(chosen.price === chosen.macs ? [] : [["Priced at", `${count(chosen.price)} MACs`]]), ["Size", `${count(chosen.parameters)} parameters`]];
+  if (chosen.test_interval) facts.push(["At 95 % certainty", `${chosen.test_interval.map((end) => (100 * end).toFixed(1)).join(" to ")} %`]);
   if (chosen.latency_ms !== null) facts.push(["Latency here", charts.formats.milliseconds(chosen.latency_ms)]);
   if (chosen.clients !== null) facts.push(["Clients it serves", `${count(chosen.clients)} of ${count(about.clients)}`]);
   facts.push(["Round", `${count(about.served_round)}${servedVector(about)}`]);
@@ -599,14 +615,17 @@ function showProblem(error) {
   fit.textContent = `Scale it to ${side} x ${side}`;
 }
 
-function takeImage(file) {
+async function takeImage(file) {
   if (!file) return;
   page.image = file;
-  const shown = at("dropped");
+  const shown = at("dropped"), readable = await createImageBitmap(file).then(() => true, () => false);
+  if (page.image !== file) return; // another one was given meanwhile
   URL.revokeObjectURL(shown.src);
-  shown.src = URL.createObjectURL(file);
-  shown.hidden = false;
-  predict();
+  shown.hidden = !readable;
+  if (readable) shown.src = URL.createObjectURL(file);
+  else page.image = null;
+  await predict();
+  if (!readable) showProblem(new Error(`${file.name} is no image that can be read: give a PNG, JPEG, WebP, BMP or GIF file.`));
 }
 
 /* The middle square, scaled: as images are prepared for training. */
