@@ -83,8 +83,8 @@ class Measured:
         """Return how many examples a share of right ones is of; those of known clients are not independent."""
         if self.clients or self.task.name != CLASSIFICATION.name:
             return None
-        _, count = self.totals[place].sum(dim=0).tolist()
-        return round(count)
+        _, count = self.totals[place].sum(dim=0)
+        return round(float(count))
 
     def _standard_error(self, place: int) -> float | None:
         """Return the standard error of the value over clients, each left out in turn."""

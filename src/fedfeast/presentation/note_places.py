@@ -45,7 +45,7 @@ class _Box:
 
 
 def place_notes(chart: Chart, width: float, height: float) -> list[PlacedNote]:
-    """Return the notes that there is room for in a plot of so many pixels: the outermost first, off lines if possible."""
+    """Return the notes that a plot of so many pixels has room for: the outermost first, off lines if possible."""
     points = [[_place(chart, point.x, point.y, width, height) for point in one.points] for one in chart.series]
     marks = [_Box(x - MARK, y - MARK, x + MARK, y + MARK) for of_series in points for x, y in of_series]
     lines = [
@@ -71,9 +71,7 @@ def place_notes(chart: Chart, width: float, height: float) -> list[PlacedNote]:
 def _candidates(note: Note) -> list[PlacedNote]:
     beside, under = GAP + LINE / 2, GAP + LINE
     sides: tuple[tuple[Side, float], ...] = (("left", GAP), ("right", -GAP), ("center", 0.0))
-    diagonal = [
-        PlacedNote(note, right, below, side) for below in (beside, -beside) for side, right in sides if right
-    ]
+    diagonal = [PlacedNote(note, right, below, side) for below in (beside, -beside) for side, right in sides if right]
     level = [PlacedNote(note, right + math.copysign(MARK, right), 0.0, side) for side, right in sides if right]
     upright = [PlacedNote(note, 0.0, below, "center") for below in (under, -under)]
     return [*diagonal, *level, *upright]
