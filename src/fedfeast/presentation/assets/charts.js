@@ -146,12 +146,18 @@ const charts = (() => {
   /* Write what the horizontal axis measures, within the picture and in as many lines as it needs; return their extra height. */
   function addTitle(svg, label, middle, width, height) {
     const node = add(svg, "text", { "text-anchor": "middle", class: "axis-title" }, label);
-    const lines = [""], room = width - 4;
-    for (const word of label.split(" ")) {
-      const longer = `${lines.at(-1)} ${word}`.trim();
-      node.textContent = longer;
-      if (lines.at(-1) && node.getComputedTextLength() > room) lines.push(word);
-      else lines[lines.length - 1] = longer;
+    const fits = (words) => {
+      node.textContent = words;
+      return node.getComputedTextLength() <= width - 4;
+    };
+    let lines = fits(label) ? [label] : label.split(/ (?=\()/); // what is in brackets is a line of its own, where that is enough
+    if (!lines.every(fits)) {
+      lines = [];
+      for (const word of label.split(" ")) {
+        const longer = `${lines.at(-1)} ${word}`;
+        if (lines.length && fits(longer)) lines[lines.length - 1] = longer;
+        else lines.push(word);
+      }
     }
     node.textContent = "";
     lines.forEach((line, index) => {
