@@ -14,6 +14,7 @@ const MOST_DOTTED = 12; // models that the fleet's chart marks
 const SLIDER_STEPS = 600;
 const PHONE = 704; // pixels, the 44rem of page.css
 const PREDICT_AGAIN_MS = 1000; // after an answer that was lost
+const RELOAD_MS = 3500; // between looks at the models of all runs: others are evaluated and measured too
 
 const UNITS = {
   macs: { name: "MACs", unit: "MACs", key: "price", query: "max_macs", format: "macs", axis: "inference cost (MACs per example, log scale)" },
@@ -25,6 +26,7 @@ const page = {
   run: null, // its name; the first one without it
   about: null, // /api/run
   runs: new Map(), // name -> /api/variants
+  loadedAt: 0, // when those were asked for
   fleet: null,
   rounds: [],
   unit: "macs",
@@ -103,7 +105,7 @@ async function look() {
     if (mine !== turn) return;
     page.about = about;
     page.run = about.name;
-    const changed = await loadModels(about.runs, news);
+    const changed = news || Date.now() - page.loadedAt >= RELOAD_MS ? await loadModels(about.runs, news) : false;
     if (mine !== turn) return;
     show(news || changed);
     if (LIVE.has(about.state)) wait = 1200;
@@ -123,6 +125,7 @@ async function look() {
 async function loadModels(names, news) {
   const all = await Promise.all(names.map((run) => get("variants", { run }))), before = [...page.runs.values()];
   page.runs = new Map(all.map((one) => [one.run, one]));
+  page.loadedAt = Date.now();
   if (news) page.fleet = page.about.clients === null ? null : await get("fleet");
   return JSON.stringify(all) !== JSON.stringify(before);
 }
