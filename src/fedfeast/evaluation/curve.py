@@ -48,8 +48,8 @@ class CurvePoint:
     @property
     def interval(self) -> tuple[float, float] | None:
         """Within which the accuracy lies with 95 % certainty, where the test set is small; Wilson's for a binomial."""
-        if self.examples is None or self.examples >= SMALL_TEST_SET:
-            return None
+        if self.examples is None or self.examples >= SMALL_TEST_SET or not 0 <= self.value <= 1:
+            return None  # a damaged file may hold any value
         # Unlike the normal interval it stays within 0 and 1, and has a length even where all examples are right.
         square = NORMAL_95**2 / self.examples
         middle = (self.value + square / 2) / (1 + square)
