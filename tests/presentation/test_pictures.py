@@ -103,7 +103,8 @@ def test_the_suffix_picks_the_format(make_up_run: Callable[..., Run], tmp_path: 
 
 @pytest.mark.parametrize("ratio", [1.002, 1.02, 1.3])
 def test_names_of_networks_cover_neither_each_other_nor_the_edge(ratio: float) -> None:
-    rows = [{"name": f"{n}00.5k", "median_ms": 0.05 * ratio**n, "accuracy": 0.975 + 0.001 * n} for n in range(1, 9)]
+    places = [(0.05 * ratio**n, 0.975 + 0.001 * n) for n in range(1, 9)]
+    rows = [{"name": f"{n}00.5k", "median_ms": ms, "accuracy": share} for n, (ms, share) in enumerate(places, start=1)]
     figure = figure_of(latency_charts({**PHONE, "points": rows}))
     figure.draw_without_rendering()
     (axes,) = figure.axes
@@ -111,7 +112,7 @@ def test_names_of_networks_cover_neither_each_other_nor_the_edge(ratio: float) -
     assert len(boxes) >= 6
     assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
     assert all(figure.bbox.contains(box.x0, box.y0) and figure.bbox.contains(box.x1, box.y1) for box in boxes)
-    marks = axes.transData.transform([(row["median_ms"], 100 * row["accuracy"]) for row in rows])
+    marks = axes.transData.transform([(ms, 100 * share) for ms, share in places])
     assert not any(box.contains(*mark) for box in boxes for mark in marks)
 
 

@@ -346,6 +346,7 @@ function showCurve() {
       .sort((one, other) => one[0] - other[0]);
     return { label: names.length > 1 ? name : `test ${label}`, colour: index, points, line: true, thin: name !== page.about.name };
   }).filter((one) => one.points.length);
+  noteAtCurve(lines);
   if (!lines.length || isGone()) {
     const measured = label === "accuracy" ? "accuracies are" : `${label} is`;
     const why = models().length ? `The models can be had already; their test ${measured} measured when training ends.` : page.about.note;
@@ -358,9 +359,8 @@ function showCurve() {
   }
   const [min, max] = range(), { chosen } = page;
   const budget = models().length && { x: page.budget[page.unit] ?? min, at: chosen?.[key], y: chosen && chosen.test_value !== null ? shown(chosen.test_value) : null };
-  noteAtCurve(lines);
   charts.draw(at("curve"), {
-    kind: "xy", height: innerWidth < PHONE ? 200 : 330, x: { label: axis, scale: "log", format, min, max, unit }, y: metricAxis(`test ${label}`),
+    kind: "xy", height: innerWidth < PHONE ? 180 : 330, x: { label: axis, scale: "log", format, min, max, unit }, y: metricAxis(`test ${label}`),
     series: lines, legend: lines.length > 1, budget, anchors: anchors.map((one) => one.macs), onDrawn: placeSlider,
   });
 }
