@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup chromium compiler demo fleet-demo test gpu-test lint check audit hooks bench gpu-bench clean
+.PHONY: help setup chromium compiler demo fleet-demo test gpu-test lint check audit dist hooks bench gpu-bench clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -51,6 +51,10 @@ audit: ## Look the pinned packages up among known holes; asks pypi.org, and fail
 	$(PYTHON) -m venv .venv/audit
 	.venv/audit/bin/pip install --quiet pip-audit==2.10.1
 	.venv/audit/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
+
+dist: setup ## Build sdist and wheel into dist/ (docs/releasing.md)
+	rm -rf build dist
+	$(BIN)/python -m build
 
 hooks: setup ## Have git check format, lint and types at every commit
 	$(BIN)/pre-commit install

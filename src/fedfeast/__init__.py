@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fedfeast.planning import plan_recipe, search_recipe
     from fedfeast.presentation.pictures import draw_curves as draw_curves
     from fedfeast.presentation.report import write_report
+    from fedfeast.presentation.tracking import tracked as tracked
     from fedfeast.recipes import Recipe as Recipe
     from fedfeast.recipes import load_recipe as load_recipe
     from fedfeast.recipes.method_list import list_methods as list_methods
@@ -78,6 +79,7 @@ _PUBLIC = {
     "search": ("fedfeast.planning", "search_recipe"),
     "study": ("fedfeast.studies.entry", "study"),
     "serve": ("fedfeast.server.entry", "serve"),
+    "tracked": ("fedfeast.presentation.tracking", "tracked"),
     "train": ("fedfeast.runs", "train"),
     "trust": ("fedfeast.own_code", "trust"),
     "with_adapters": ("fedfeast.networks.shipped.adapters", "with_adapters"),

@@ -70,6 +70,10 @@ def _lines(plan: Plan) -> dict[str, str]:
             f"{beyond['any']}; {beyond['largest']} with their largest"
         )
     lines["the served round is chosen by"] = plan["selection"]["figure"]
+    further = plan["sizes"]["further_points"]
+    if further:
+        cost = f"{100 * plan['sizes']['share_of_training']:.2g} % of training"
+        lines["sizes validated to be followed"] = f"{len(plan['selection']['points']) + len(further)}; for {cost}"
     if plan["coverage"] is not None:
         lines["psi_min, psi_max (local steps a round)"] = (
             f"{plan['coverage']['psi_min']:.3g}, {plan['coverage']['psi_max']:.3g}"
@@ -206,7 +210,8 @@ def describe_device(measured: Mapping[str, Any]) -> list[RenderableType]:
     threads = f"{measured['threads']} thread{'s' if measured['threads'] > 1 else ''}"
     title = f"{escape(measured['recipe'])}, {measured['method']} on {escape(measured['device'])}, {threads}"
     title += f", {measured['runtime']}"
-    lines = [f"peak memory        {measured['peak_memory_megabytes']:.0f} MB of this process, torch included"]
+    peak = measured["peak_memory_megabytes"]
+    lines = [] if peak is None else [f"peak memory        {peak:.0f} MB of this process, torch included"]
     if measured.get("is_busy"):
         lines.append("busy               other programs disturbed it: some medians are over twice the fastest repeat")
     if "suggestion" in measured:

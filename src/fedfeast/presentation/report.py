@@ -22,6 +22,7 @@ from fedfeast.presentation.run_charts import (
     history_charts,
     label_of,
 )
+from fedfeast.presentation.sizes import size_charts
 from fedfeast.presentation.tables import (
     best_scores,
     certainty_column,
@@ -62,6 +63,7 @@ def write_report(runs: Sequence[Run], path: Path | str) -> list[Path]:
                 history_charts(runs),
                 "Mean training loss by role, and validation score.",
             ),
+            _sizes(runs, pictures),
             *_latencies(runs, pictures),
         ],
         "runs": [_describe(run, pictures) for run in runs],
@@ -136,6 +138,15 @@ def _latencies(runs: Sequence[Run], pictures: Pictures) -> list[dict[str, Any]]:
         pictures.add("Latency", "latency", compared_latency_charts(group), f"Every network's latency {what}")
         for group in groups.values()
     ]
+
+
+def _sizes(runs: Sequence[Run], pictures: Pictures) -> dict[str, Any] | None:
+    """Return the figure of sizes while training; None where no run kept any."""
+    charts = size_charts(runs)
+    if not charts:
+        return None
+    caption = "Validation of a few sizes of the network, from the smallest (violet) to the largest (green)."
+    return pictures.add("Sizes while training", "sizes", charts, caption)
 
 
 def _comparison(runs: Sequence[Run]) -> list[list[str]]:
