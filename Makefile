@@ -26,7 +26,7 @@ compiler: # the tests run kernels on the CPU, compiled by g++; a machine without
 
 demo: setup ## Train the embedded digits federation and show its curve
 	rm -rf runs/demo
-	$(BIN)/fedfeast train digits --out runs/demo
+	$(BIN)/fedfeast train digits-ladder --out runs/demo
 	$(BIN)/fedfeast report runs/demo
 
 fleet-demo: setup ## Train digits over a SuperLink and three SuperNodes on this machine

@@ -8,7 +8,7 @@ OURS = {file.name for file in resources.files("fedfeast.server").joinpath("page"
     "index.html",
     "docs.html",
 }
-SHARED = {"style.css", "charts.js"}
+SHARED = {"style.css", "charts.js", "tables.js"}
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,14 @@ def _values(curve: Curve) -> list[str]:
     return [curve.metric.show(point.value, point.standard_error) for point in curve.points]
 
 
+def certainty_column(curve: Curve) -> dict[str, list[str]]:
+    """Return by its heading within which accuracies lie; nothing where the test set is large."""
+    found = [point.interval for point in curve.points]
+    if None in found:
+        return {}
+    return {"95 % certain": [f"{100 * low:.1f} to {100 * high:.1f} %" for low, high in filter(None, found)]}
+
+
 def _run_facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     traffic = summary["traffic"]
     score = f"{summary['clients']} clients, each with the largest variant it affords"

@@ -86,6 +86,7 @@ _POINT: Mapping[str, Check] = {
     "figures": _is_numbers,
     "standard_error": _is_number_or_none,
     "price": _is_number_or_none,
+    "examples": lambda value: _is_count(value) and value > 0,
 }
 _TRAFFIC = ("supernet_parameters", "mean_payload_parameters", "reduction", "parameters_both_ways")
 _SUMMARY: Mapping[str, Check] = {
@@ -94,7 +95,7 @@ _SUMMARY: Mapping[str, Check] = {
     **dict.fromkeys(("validation_score", "training_seconds", "unserved_value"), _is_number),
     **dict.fromkeys(("population_score", "population_score_best", "served_share"), _is_number),
     **dict.fromkeys(("curve", "validation_curve"), _is_curve),
-    "metric": _has(dict.fromkeys(("name", "label", "unit"), _is_text)),
+    "metric": _has(dict.fromkeys(("name", "label", "unit"), _is_text), "name", "more_is_better", "unit"),
     "test_sets": _are_test_sets,
     "traffic": _has(dict.fromkeys(_TRAFFIC, _is_number)),
     "partition": _has({}),

@@ -125,6 +125,7 @@ class Variant(BaseModel):
     parameters: int
     test_accuracy: float | None  # of tasks that have it
     test_value: float | None  # of the run's metric
+    test_interval: tuple[float, float] | None  # within which it lies with 95 % certainty, where the test set is small
     validation_value: float | None  # likewise, on the validation examples
     latency_ms: float | None  # where fedfeast latency measured it on this machine
     clients: int | None  # whose budget it is the largest within

@@ -118,6 +118,7 @@ def measure_run(
                 "parameters": point.parameters,
                 "accuracy": accuracy,
                 "value": extractor.recorded_value(point),
+                "interval": extractor.recorded_interval(point),
                 "median_ms": last.median_ms,
                 "fastest_ms": last.fastest_ms,
             }

@@ -13,7 +13,9 @@ const LIVE = new Set(["waiting", "training", "evaluating", "stopped", "gone"]);
 const MOST_TRIED = 8; // models that look at an image
 const MOST_DOTTED = 12; // models that the fleet's chart marks
 const SLIDER_STEPS = 600;
+const PHONE = 704; // pixels, the 44rem of page.css
 const PREDICT_AGAIN_MS = 1000; // after an answer that was lost
+const RELOAD_MS = 3500; // between looks at the models of all runs: others are evaluated and measured too
 
 const UNITS = {
   macs: { name: "MACs", unit: "MACs", key: "price", query: "max_macs", format: "macs", axis: "inference cost (MACs per example, log scale)" },
@@ -25,6 +27,7 @@ const page = {
   run: null, // its name; the first one without it
   about: null, // /api/run
   runs: new Map(), // name -> /api/variants
+  loadedAt: 0, // when those were asked for
   fleet: null,
   rounds: [],
   unit: "macs",
@@ -105,9 +108,9 @@ async function look() {
     if (mine !== turn) return;
     page.about = about;
     page.run = about.name;
-    if (news) await loadModels(about);
+    const changed = news || Date.now() - page.loadedAt >= RELOAD_MS ? await loadModels(about, news) : false;
     if (mine !== turn) return;
-    show(news);
+    show(news || changed);
     if (LIVE.has(about.state)) wait = 1200;
   } catch (error) {
     const state = at("state");
@@ -120,10 +123,14 @@ async function look() {
   }
 }
 
-async function loadModels({ runs, clients }) {
-  const all = await Promise.all(runs.map((run) => get("variants", { run })));
+/* Load the models of all runs, and the fleet where it may be new; return whether any model's figures are, such as
+   another run's latencies. */
+async function loadModels({ runs, clients }, news) {
+  const all = await Promise.all(runs.map((run) => get("variants", { run }))), before = [...page.runs.values()];
   page.runs = new Map(all.map((one) => [one.run, one]));
-  page.fleet = clients === null ? null : await get("fleet");
+  page.loadedAt = Date.now();
+  if (news) page.fleet = clients === null ? null : await get("fleet");
+  return JSON.stringify(all) !== JSON.stringify(before);
 }
 
 // --- showing ----------------------------------------------------------------------------------------------------------
@@ -223,7 +230,7 @@ function showTiles() {
 function metricAxis(what) {
   const facts = [isShare() ? "%" : "", page.about.metric.more_is_better ? "" : "less is better"].filter(Boolean);
   const label = facts.length ? `${what} (${facts.join(", ")})` : what;
-  return isShare() ? { label, format: "percent", span: 10, ceiling: 100.5 } : { label, format: "number" };
+  return isShare() ? { label, format: "percent", span: 3, ceiling: 100.5 } : { label, format: "number" };
 }
 
 // --- the budget and the choice ----------------------------------------------------------------------------------------
@@ -336,10 +343,11 @@ function showCurve() {
     if (run?.data !== page.about.data || run.metric.name !== page.about.metric.name) return { points: [] }; // other figures say nothing here
     const points = run.variants
       .filter((one) => one.test_value !== null && one[key] !== null)
-      .map((one) => [one[key], shown(one.test_value), 0, `${one.name} MACs`])
+      .map((one) => [one[key], shown(one.test_value), 0, `${one.name} MACs`, one.test_interval?.map(shown)])
       .sort((one, other) => one[0] - other[0]);
     return { label: names.length > 1 ? name : `test ${label}`, colour: index, points, line: true, thin: name !== page.about.name };
   }).filter((one) => one.points.length);
+  noteAtCurve(lines);
   const tested = lines.length > 0;
   if (!tested) lines.push(...validatedLine(key));
   if (!lines.length || isGone()) {
@@ -355,9 +363,19 @@ function showCurve() {
   const [min, max] = range(), { chosen } = page;
   const budget = models().length && { x: page.budget[page.unit] ?? min, at: chosen?.[key], y: chosen && chosen.test_value !== null ? shown(chosen.test_value) : null };
   charts.draw(at("curve"), {
-    kind: "xy", x: { label: axis, scale: "log", format, min, max, unit }, y: metricAxis(`${tested ? "test" : "validation"} ${label}`),
+    kind: "xy", height: innerWidth < PHONE ? 180 : 330, x: { label: axis, scale: "log", format, min, max, unit }, y: metricAxis(`${tested ? "test" : "validation"} ${label}`),
     series: lines, legend: lines.length > 1, budget, anchors: anchors.map((one) => one.macs), onDrawn: placeSlider,
   });
+}
+
+/* What the curves show besides accuracies, and which run has none of them. */
+function noteAtCurve(lines) {
+  const words = [], drawn = lines.map((one) => one.label), { runs, name, data } = page.about;
+  const missing = runs.filter((run) => run !== name && page.runs.get(run)?.data === data && !drawn.includes(run));
+  if (lines.some((one) => one.points.some((point) => point[4]))) words.push("Bars: at 95 % certainty; the test set is small.");
+  if (page.unit === "latency") words.push(...missing.map((run) => `The latency of ${run} is not measured on this machine: fedfeast latency ${run}.`));
+  at("curve-note").textContent = words.join(" ");
+  at("curve-note").hidden = !words.length;
 }
 
 /* The slider lies under the chart's own axis: its thumb is where the budget is. */
@@ -391,6 +409,7 @@ function showChosen(problem) {
     return;
   }
   const facts = [["Cost", `${count(chosen.macs)} MACs`], ...(chosen.price === chosen.macs ? [] : [["Priced at", `${count(chosen.price)} MACs`]]), ["Size", `${count(chosen.parameters)} parameters`]];
+  if (chosen.test_interval) facts.push(["At 95 % certainty", `${chosen.test_interval.map((end) => (100 * end).toFixed(1)).join(" to ")} %`]);
   if (chosen.latency_ms !== null) facts.push(["Latency here", charts.formats.milliseconds(chosen.latency_ms)]);
   if (chosen.validation_value !== null) facts.push([`Validation ${about.metric.label}`, figure(chosen.validation_value)]);
   if (chosen.clients !== null && !takesBest()) facts.push(["Clients it serves", `${count(chosen.clients)} of ${count(about.clients)}`]);
@@ -653,14 +672,17 @@ function showProblem(error) {
   fit.textContent = `Scale it to ${side} x ${side}`;
 }
 
-function takeImage(file) {
+async function takeImage(file) {
   if (!file) return;
   page.image = file;
-  const shown = at("dropped");
+  const shown = at("dropped"), readable = await createImageBitmap(file).then(() => true, () => false);
+  if (page.image !== file) return; // another one was given meanwhile
   URL.revokeObjectURL(shown.src);
-  shown.src = URL.createObjectURL(file);
-  shown.hidden = false;
-  predict();
+  shown.hidden = !readable;
+  if (readable) shown.src = URL.createObjectURL(file);
+  else page.image = null;
+  await predict();
+  if (!readable) showProblem(new Error(`${file.name} is no image that can be read: give a PNG, JPEG, WebP, BMP or GIF file.`));
 }
 
 /* The middle square, scaled: as images are prepared for training. */
