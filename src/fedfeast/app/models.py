@@ -142,6 +142,10 @@ def serve(
         str | None,
         typer.Option(envvar="FEDFEAST_TOKEN", help="Models and API want it as a bearer token.", show_envvar=True),
     ] = None,
+    browser_runtime: Annotated[
+        Path | None,
+        typer.Option(help="A folder with onnxruntime-web's files; where browser-runtime puts them by default."),
+    ] = None,
     trust: TrustOption = False,
 ) -> None:
     """Serve runs: a page with their curves, models for each budget, an HTTP API."""
@@ -154,7 +158,22 @@ def serve(
         print(f"serving  {address}", flush=True)
         show(console_for(True), "Ctrl-C ends it.")
 
-    serve_runs(folders, host, port, token, tell)
+    serve_runs(folders, host, port, token, tell, browser_runtime)
+
+
+def browser_runtime(
+    out: Annotated[Path | None, typer.Option(help="Their folder; one inside Python's environment by default.")] = None,
+    archive: Annotated[
+        Path | None, typer.Option(help="What npm pack wrote on another machine; fetched with npm by default.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Fetch onnxruntime-web, with which the page of serve runs models in the visitor's browser."""
+    from fedfeast.server.browser.runtime import PACKAGE, fetch_runtime
+
+    with console_for(as_json).status(f"fetching {PACKAGE}"):
+        folder = fetch_runtime(out, archive)
+    print_result({"package": PACKAGE, "folder": str(folder)}, [f"{PACKAGE} is in {folder}"], as_json)
 
 
 def _formats(formats: list[str] | None, int8: bool, out: Path) -> tuple[Any, ...]:
