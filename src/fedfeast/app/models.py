@@ -16,6 +16,10 @@ ParamsOption = Annotated[float | None, typer.Option(help="The most parameters th
 LatencyOption = Annotated[
     float | None, typer.Option(help="The most milliseconds of one inference, measured here with onnxruntime.")
 ]
+MeasuredOption = Annotated[
+    Path | None, typer.Option(help="A CSV file of latencies measured elsewhere: model, device, latency_ms.")
+]
+DeviceOption = Annotated[str | None, typer.Option(help="Whose latency of --measured counts.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace what an earlier command wrote there.")]
 SearchOption = Annotated[bool, typer.Option("--search", help="Find a new network for this budget.")]
 
@@ -25,6 +29,8 @@ def extract(  # noqa: PLR0913 - each argument is an option of the command
     max_macs: MacsOption = None,
     max_params: ParamsOption = None,
     max_latency: LatencyOption = None,
+    measured: MeasuredOption = None,
+    device: DeviceOption = None,
     search: SearchOption = False,
     out: Annotated[
         Path | None, typer.Option(help="The bundle's new folder; beside the run's files by default.")
@@ -39,7 +45,7 @@ def extract(  # noqa: PLR0913 - each argument is an option of the command
     from fedfeast.serving.choice import Limits
 
     run = Run.open(folder)
-    limits = Limits(max_macs, max_params, max_latency)
+    limits = Limits(max_macs, max_params, max_latency, _measured_on(measured, device))
     name = "-".join(str(limits).replace("and", "").split()) + ("-searched" if search else "")
     bundle = out if out is not None else folder / "bundles" / name
     with console_for(as_json).status("extracting"):
@@ -49,15 +55,20 @@ def extract(  # noqa: PLR0913 - each argument is an option of the command
 
 def export(  # noqa: PLR0913 - each argument is an option of the command
     folder: RunArgument,
-    out: Annotated[Path, typer.Option(help="A new file (.onnx, .pt2), or a new folder for a bundle or a ladder.")],
+    out: Annotated[
+        Path, typer.Option(help="A new file (.onnx, .pt2, .pte), or a new folder for a bundle or a ladder.")
+    ],
     max_macs: MacsOption = None,
     max_params: ParamsOption = None,
     max_latency: LatencyOption = None,
+    measured: MeasuredOption = None,
+    device: DeviceOption = None,
     search: SearchOption = False,
     ladder: Annotated[int | None, typer.Option(help="So many networks, from the least to the largest served.")] = None,
     budgets: Annotated[str | None, typer.Option(help="A network for each budget in MACs, e.g. 25e6,1e8.")] = None,
     formats: Annotated[
-        list[str] | None, typer.Option("--format", help="onnx or pt2 (torch.export); may be repeated.")
+        list[str] | None,
+        typer.Option("--format", help="onnx, pt2 (torch.export) or executorch (phones); may be repeated."),
     ] = None,
     int8: Annotated[bool, typer.Option("--int8", help="Quantise on the server-held examples; say what it costs.")] = (
         False
@@ -70,22 +81,22 @@ def export(  # noqa: PLR0913 - each argument is an option of the command
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write one network of a run, or a ladder of them, as ONNX or torch.export files that are checked against torch."""
+    """Write one network of a run, or a ladder of them, as files for other runtimes, checked against torch."""
     from fedfeast.runs import Run
     from fedfeast.serving.choice import Limits
-    from fedfeast.serving.exporting import ExportOptions
+    from fedfeast.serving.exporting import SUFFIXES, ExportOptions
     from fedfeast.serving.exporting import export as export_network
 
     run = Run.open(folder)
     wanted = _formats(formats, int8, out)
     options = ExportOptions(wanted, opset, not normalised)
     if ladder is None and budgets is None:
-        limits = Limits(max_macs, max_params, max_latency)
+        limits = Limits(max_macs, max_params, max_latency, _measured_on(measured, device))
         with console_for(as_json).status("exporting"):
             manifest = export_network(run, out, limits, options, search, force)
-        _present(manifest, "file" if out.suffix in (".onnx", ".pt2") else "bundle", out, as_json)
+        _present(manifest, "file" if out.suffix in SUFFIXES else "bundle", out, as_json)
         return
-    single = (max_macs, max_params, max_latency, search or None)
+    single = (max_macs, max_params, max_latency, measured, search or None)
     if any(limit is not None for limit in single) or (ladder is not None and budgets is not None):
         raise InvalidInput("--ladder, --budgets and a limit of one network exclude each other: give one of them.")
     numbers = ladder if ladder is not None else parse_numbers("--budgets", budgets or "")
@@ -109,10 +120,14 @@ def latency(
     folder: RunArgument,
     threads: Annotated[int | None, typer.Option(min=1, help="Of onnxruntime; all cores by default.")] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Inferences of which the median counts.")] = 30,
+    measured: MeasuredOption = None,
+    max_latency: Annotated[
+        float | None, typer.Option(help="The most milliseconds of one inference: what each device of --measured gets.")
+    ] = None,
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure every served network's latency on this device and draw how good it is against it."""
+    """Measure every served network's latency on this device, or read it of others; draw how good it is against it."""
     from fedfeast.app.progress import CountedProgress
     from fedfeast.presentation.pictures import draw_latency
     from fedfeast.presentation.tables import latency_table
@@ -123,13 +138,36 @@ def latency(
     extractor, picture = Extractor(folder), folder / "latency.png"
     if any(extractor.recorded_value(point) is None for point in extractor.points):
         raise InvalidInput(f"{folder} has no measured curve of its best round: run fedfeast evaluate {folder}.")
+    if measured is not None:
+        _present_measured(extractor, measured, max_latency, as_json)
+        return
+    if max_latency is not None:
+        raise InvalidInput("--max-latency chooses for the devices of --measured: give both, or use fedfeast extract.")
     with CountedProgress(console_for(as_json), "measuring", len(extractor.points)) as progress:
-        measured = measure_run(extractor, threads, repeats, lambda point: progress.advance(f"{point.name} MACs"))
-    write_json(folder / "latency.json", measured)
+        times = measure_run(extractor, threads, repeats, lambda point: progress.advance(f"{point.name} MACs"))
+    write_json(folder / "latency.json", times)
     for file in (picture, picture.with_suffix(".svg")):
-        draw_latency(measured, file)
-    content = {**measured, "picture": str(picture)}
-    print_result(content, [latency_table(measured), f"picture  {picture}"], as_json)
+        draw_latency(times, file)
+    content = {**times, "picture": str(picture)}
+    print_result(content, [latency_table(times), f"picture  {picture}"], as_json)
+
+
+def _present_measured(extractor: Any, file: Path, max_latency: float | None, as_json: bool) -> None:
+    from fedfeast.presentation.pictures import draw_charts
+    from fedfeast.presentation.run_charts import device_latency_charts
+    from fedfeast.presentation.tables import device_latency_tables
+    from fedfeast.serving.phones.measurements import join_measurements
+    from fedfeast.whole_files import write_json
+
+    if max_latency is not None and not max_latency > 0:
+        raise InvalidInput(f"--max-latency {max_latency:g}: give a positive number.")
+    joined = join_measurements(extractor, file, max_latency)
+    folder = extractor.run.folder.path
+    picture = folder / "latency-devices.png"
+    write_json(folder / "latency-devices.json", joined)
+    for path in (picture, picture.with_suffix(".svg")):
+        draw_charts(device_latency_charts(joined), path)
+    print_result({**joined, "picture": str(picture)}, [*device_latency_tables(joined), f"picture  {picture}"], as_json)
 
 
 def serve(
@@ -176,8 +214,16 @@ def browser_runtime(
     print_result({"package": PACKAGE, "folder": str(folder)}, [f"{PACKAGE} is in {folder}"], as_json)
 
 
+def _measured_on(measured: Path | None, device: str | None) -> Any:
+    from fedfeast.serving.choice import MeasuredOn
+
+    if measured is None and device is not None:
+        raise InvalidInput(f"--device {device} is one of a file's: give that file as --measured.")
+    return None if measured is None else MeasuredOn(measured, device)
+
+
 def _formats(formats: list[str] | None, int8: bool, out: Path) -> tuple[Any, ...]:
-    chosen = dict.fromkeys(formats or (["pt2"] if out.suffix == ".pt2" else ["onnx"]))
+    chosen = dict.fromkeys(formats or [{".pt2": "pt2", ".pte": "executorch"}.get(out.suffix, "onnx")])
     return (*chosen, "int8") if int8 and "int8" not in chosen else tuple(chosen)
 
 
@@ -207,7 +253,9 @@ def _present(manifest: Mapping[str, Any], kind: str, path: Path, as_json: bool) 
         print_warning(f"{untrained} of this network's weights were never trained by any client.")
     served = describe_bundle(manifest)
     if "latency" in manifest:
-        served += f", {manifest['latency']['median_ms']:.3g} ms on this device"
+        elsewhere = "measured_elsewhere" in manifest["latency"]
+        device = manifest["latency"]["device"] if elsewhere else "this device"
+        served += f", {manifest['latency']['median_ms']:.3g} ms on {device}"
     exported = [_exported(name, facts) for name, facts in manifest.get("exports", {}).items()]
     print_result({kind: str(path), **manifest}, [served, *exported, f"{kind:<8} {path}"], as_json)
 

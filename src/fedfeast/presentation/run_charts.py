@@ -199,6 +199,20 @@ def latency_charts(measured: Mapping[str, Any]) -> list[Chart]:
     return [Chart(axis, metric_axis(metric), series, notes=notes, height=380)]
 
 
+def device_latency_charts(joined: Mapping[str, Any]) -> list[Chart]:
+    """Return the metric against latencies that were measured elsewhere, a line a device."""
+    metric = metric_of(joined)
+    series = []
+    for number, device in enumerate(joined["devices"]):
+        rows = sorted(device["points"], key=lambda row: float(row["median_ms"]))
+        points = (Point(row["median_ms"], metric.shown(row["value"]), name=row["name"]) for row in rows)
+        series.append(Series(device["device"], tuple(points), number, mark_of(number)))
+    times = [point.x for one in series for point in one.points]
+    axis = Axis("latency of one example (ms)", "milliseconds", "log", least=min(times) / 1.6, greatest=max(times) * 1.6)
+    limit = (joined["max_latency_ms"],) if "max_latency_ms" in joined else ()
+    return [Chart(axis, metric_axis(metric), tuple(series), anchors=limit, height=380)]
+
+
 def thin(points: Sequence[Point]) -> tuple[Point, ...]:
     """Return at most about MOST_POINTS of them, evenly spread, the last one among them."""
     step = math.ceil(len(points) / MOST_POINTS)

@@ -34,7 +34,7 @@ def runtime() -> None:
     if LEFT_OUT in os.environ:
         pytest.skip(f"NOT TESTED, since ${LEFT_OUT} is set: models in the browser")
     assert find_runtime() is not None, (
-        f"the tests of models in the browser need onnxruntime-web in {DEFAULT_FOLDER}: make browser-runtime fetches it; "
+        f"models in the browser are tested with onnxruntime-web in {DEFAULT_FOLDER}: make browser-runtime fetches it; "
         f"without a connection set {LEFT_OUT}=1 to leave them out"
     )
 

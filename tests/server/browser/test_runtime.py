@@ -53,7 +53,9 @@ def test_other_bytes_are_refused(tmp_path: Path) -> None:
         read_archive(pack(tmp_path / "ort.tgz", FILES))
     for name, content in FILES.items():
         (tmp_path / name).write_bytes(content)
-    with pytest.raises(InvalidInput, match=r"not that of version 1\.30\.0: fetch onnxruntime-web@1\.30\.0 with fedfeast"):
+    with pytest.raises(
+        InvalidInput, match=r"not that of version 1\.30\.0: fetch onnxruntime-web@1\.30\.0 with fedfeast"
+    ):
         find_runtime(tmp_path)
 
 
@@ -109,7 +111,7 @@ def test_npm_that_fails_or_is_missing_is_said(
     assert fetch_runtime(tmp_path / "folder") == tmp_path / "folder"
     monkeypatch.setenv("PATH", str(tmp_path / "folder"))
     monkeypatch.setattr("sys.executable", str(tmp_path / "folder" / "python"))
-    with pytest.raises(InvalidInput, match="npm, which fetches .* is not installed: install Node.js, or pip install"):
+    with pytest.raises(InvalidInput, match=r"npm, which fetches .* is not installed: install Node.js, or pip install"):
         fetch_runtime(tmp_path / "folder")
 
 
@@ -140,7 +142,13 @@ def test_the_worker_alone_may_compile_and_only_where_there_is_a_runtime(
     trained: Path, client_of: Callable[[Any], Any], client: Any
 ) -> None:
     served = client_of(build_app(Collection([trained]), runtime=BrowserRuntime(FILES)))
-    for path in ("/", "/docs", "/static/page.js", "/static/in-browser.js", f"/runtime/{runtime.VERSION}/{runtime.SCRIPT}"):
+    for path in (
+        "/",
+        "/docs",
+        "/static/page.js",
+        "/static/in-browser.js",
+        f"/runtime/{runtime.VERSION}/{runtime.SCRIPT}",
+    ):
         policy = served.get(path).headers["content-security-policy"]
         assert policy == client.get("/").headers["content-security-policy"]
         assert "unsafe" not in policy

@@ -74,10 +74,11 @@ def read_archive(archive: Path) -> dict[str, bytes]:
         with tarfile.open(archive) as packed:
             for name in SHA256:
                 member = packed.getmember(f"package/dist/{name}")
-                content = packed.extractfile(member) if member.size <= MOST_BYTES else None
-                files[name] = content.read() if content is not None else b""
+                opened = packed.extractfile(member) if member.size <= MOST_BYTES else None
+                files[name] = opened.read() if opened is not None else b""
     except (OSError, tarfile.TarError, EOFError, KeyError) as error:
-        raise InvalidInput(f"{archive} is no archive of {PACKAGE} ({error}): {remedy}.") from error
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise InvalidInput(f"{archive} is no archive of {PACKAGE} ({reason}): {remedy}.") from error
     for name, content in files.items():
         _check(name, content, f"{name} in {archive}", remedy)
     return files
