@@ -11,9 +11,11 @@ import pytest
 import torch
 from PIL import Image
 from playwright.sync_api import Page, Route, expect
+from sequence_networks import small_char_model
 
 import fedfeast
 from fedfeast.server.browser.runtime import DEFAULT_FOLDER, VERSION, find_runtime
+from fedfeast.serving.onnx.graph import build_onnx, default_opset
 from fedfeast.serving.onnx.session import Session
 
 LEFT_OUT = "FEDFEAST_WITHOUT_BROWSER_RUNTIME"
@@ -23,8 +25,9 @@ RUN = """async ([version, id, examples]) => {
   const says = await runner.load("it", await (await fetch(`models/${id}.onnx`)).arrayBuffer());
   const outputs = [];
   for (const example of examples) outputs.push(await runner.run("it", example));
+  const times = await runner.time("it");
   runner.close();
-  return { says, outputs };
+  return { says, outputs, times };
 }"""
 
 
@@ -70,6 +73,19 @@ def test_the_browser_predicts_what_onnxruntime_predicts(
         np.testing.assert_allclose(answer["outputs"], expected.numpy(), rtol=1e-4, atol=1e-4)
         assert answer["says"]["class_names"] == [str(digit) for digit in range(10)]
         assert answer["says"]["macs"] == variant["macs"]
+
+
+@pytest.mark.usefixtures("runtime")
+def test_an_own_network_of_tokens_runs_too(visitor: Any, address: str) -> None:
+    model = small_char_model()
+    content = build_onnx(model, default_opset(model), takes_pixels=True).SerializeToString()
+    page, tokens = visitor.open(address), torch.arange(12).reshape(2, 6) % 7
+    page.route("**/models/tokens.onnx", lambda route: route.fulfill(body=content))
+    answer = page.evaluate(RUN, [VERSION, "tokens", tokens.tolist()])
+    expected = Session(content, threads=1)(tokens).flatten(1)
+    np.testing.assert_allclose(answer["outputs"], expected.numpy(), rtol=1e-4, atol=1e-4)
+    assert len(answer["times"]) == 5
+    assert min(answer["times"]) > 0
 
 
 @pytest.mark.usefixtures("runtime")

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from sequence_networks import small_char_model
 from tiny import TINY
 
 import fedfeast
@@ -10,7 +11,7 @@ from fedfeast.errors import InvalidInput
 from fedfeast.serving.choice import Limits
 from fedfeast.serving.exporting import LARGEST_DIFFERENCE, ExportOptions, export
 from fedfeast.serving.extraction import Extractor
-from fedfeast.serving.phones.executorch import LoweredNetwork
+from fedfeast.serving.phones.executorch import LoweredNetwork, lower
 from fedfeast.serving.verification import verify
 
 
@@ -44,6 +45,14 @@ def test_a_bundle_for_phones_that_takes_normalised_inputs(tiny: fedfeast.Run, tm
     assert manifest["exports"]["model.pte"]["input"] == "float32, normalised (1, 1, 8, 8)"
     assert "| `model.pte` | executorch; input float32, normalised" in (tmp_path / "bundle" / "README.md").read_text()
     assert "model.pte" in manifest["sha256"]
+
+
+def test_an_own_network_of_tokens() -> None:
+    model = small_char_model()
+    tokens = torch.arange(24).reshape(4, 6) % 7
+    network = LoweredNetwork(lower(model.program(), tokens[:1]))
+    with torch.no_grad():
+        torch.testing.assert_close(network(tokens), model(tokens), rtol=1e-4, atol=1e-4)
 
 
 def test_which_file_a_name_stands_for(tiny: fedfeast.Run, tmp_path: Path) -> None:

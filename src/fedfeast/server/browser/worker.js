@@ -1,10 +1,9 @@
 /* Runs models on the visitor's device; the one script that may compile WebAssembly. */
 const ARRAYS = { uint8: Uint8Array, int16: Int16Array, int64: BigInt64Array, float32: Float32Array };
 const WARM_UPS = 3;
-const SAMPLES = 11;
+const SAMPLES = 5;
 const LEAST_SAMPLE_MS = 10; // browsers' clocks tell tenths of a millisecond or less
 const MOST_RUNS = 500; // of one sample
-const MOST_MS = 4000; // of one model
 
 let ort = null;
 const sessions = new Map();
@@ -78,7 +77,7 @@ async function predict(session, tensor) {
   return (await session.run({ [session.inputNames[0]]: tensor }))[session.outputNames[0]];
 }
 
-/* Each sample is as many runs as the clock can tell; the median of several samples counts. */
+/* Returns the milliseconds of a run, several times, each the mean of as many runs as the clock can tell. */
 async function timed(session, tensor) {
   const sample = async (runs) => {
     const begun = performance.now();
@@ -91,10 +90,9 @@ async function timed(session, tensor) {
     runs = Math.min(runs * 4, MOST_RUNS);
     one = await sample(runs);
   }
-  const times = [one], begun = performance.now();
-  while (times.length < SAMPLES && (times.length < 3 || performance.now() - begun < MOST_MS)) times.push(await sample(runs));
-  times.sort((first, second) => first - second);
-  return { medianMs: times[times.length >> 1], fastestMs: times[0], runs: runs * times.length };
+  const times = [one];
+  while (times.length < SAMPLES) times.push(await sample(runs));
+  return times;
 }
 
 onmessage = async ({ data: { id, verb, given } }) => {

@@ -21,7 +21,7 @@ export class Runner {
   load(name, model) { return this.#ask("load", { name, model }, [model]); }
   /* Returns the outputs for one example as the model takes it. */
   run(name, values) { return this.#ask("run", { name, values }); }
-  /* Returns the median and the fastest time of one example. */
+  /* Returns the milliseconds of one example, several times. */
   time(name) { return this.#ask("time", { name }); }
   drop(name) { return this.#ask("drop", { name }); }
   close() {
