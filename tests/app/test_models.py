@@ -54,6 +54,51 @@ def test_export_for_budgets_in_json(fedfeast: Command, trained: Path, tmp_path: 
     assert (tmp_path / "models" / index["rungs"][1]["folder"] / "model.pt2").is_file()
 
 
+def validate_as(folder: Path, *values: float) -> Path:
+    """Let the networks of a run have validated as told, from the smallest to the largest."""
+    summary = json.loads((folder / "summary.json").read_text())
+    rows = [{**row, "value": value} for row, value in zip(summary["validation_curve"], values, strict=False)]
+    figures = [{**row, "accuracy": row["value"], "figures": {"accuracy": row["value"]}} for row in rows]
+    (folder / "summary.json").write_text(json.dumps({**summary, "validation_curve": figures}))
+    return folder
+
+
+def test_a_smaller_network_that_validates_better_is_offered(fedfeast: Command, copied: Path, tmp_path: Path) -> None:
+    run = validate_as(copied, 0.2, 0.9, 0.3, 0.5)
+    better = "257.3k MACs has the better validation accuracy, 90.00 % against 50.00 %: --best takes it"
+    done = fedfeast("extract", run, "--max-macs", "6e5")
+    assert f"better   the smaller network of {better}\n" in done.stdout
+    done = fedfeast("export", run, "--max-macs", "6e5", "--out", tmp_path / "model.pt2")
+    assert better in done.stdout
+    best = fedfeast("extract", run, "--max-macs", "6e5", "--best")
+    assert best.stdout.startswith("257.3k MACs")
+    assert "better" not in best.stdout
+    assert (run / "bundles" / "600000-MACs-best").is_dir()
+    done = fedfeast("export", run, "--max-macs", "6e5", "--best", "--json", "--out", tmp_path / "best.pt2")
+    assert (json.loads(done.stdout)["macs"], json.loads(done.stdout)["chosen_by"]) == (257_344, "best")
+    done = fedfeast("extract", run, "--max-macs", "6e5", "--search")
+    assert "better   the run's network of 257.3k MACs has the better validation accuracy, 90.00 %" in done.stdout
+
+
+def test_a_ladder_of_the_best(fedfeast: Command, copied: Path, tmp_path: Path) -> None:
+    run, words = validate_as(copied, 0.2, 0.9, 0.3, 0.5), ("--budgets", "3e5,4e5,6e5", "--format", "pt2")
+    done = fedfeast("export", run, *words, "--out", tmp_path / "models")
+    told = "better   smaller networks validate better than 02-347.3k, 03-545.9k: --best leaves these out"
+    assert told in done.stdout
+    done = fedfeast("export", run, *words, "--best", "--json", "--out", tmp_path / "best")
+    assert [rung["budgets_macs"] for rung in json.loads(done.stdout)["rungs"]] == [[3e5, 4e5, 6e5]]
+
+
+def test_nothing_is_best_where_nothing_was_validated(
+    refused: Callable[..., None], copied: Path, tmp_path: Path
+) -> None:
+    (copied / "summary.json").unlink()
+    sentence = f"--best goes by what every size comes to on the validation examples, and {copied} has no such figures"
+    for words in (["--max-macs", "6e5"], ["--max-macs", "6e5", "--search"], ["--ladder", "2"]):
+        refused(sentence, "export", copied, *words, "--best", "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_latency_draws_and_tells(fedfeast: Command, copied: Path) -> None:
     done = fedfeast("latency", copied, "--threads", "1", "--repeats", "3")
     assert done.returncode == 0, done.stderr

@@ -48,6 +48,25 @@ def test_several_runs_are_laid_over_each_other(runs: dict[str, fedfeast.Run], tm
     assert "different data sets" not in page
 
 
+def test_what_differs_between_recipes_comes_first(runs: dict[str, fedfeast.Run], tmp_path: Path) -> None:
+    page = write_report([runs["feast"], runs["fedavg"]], tmp_path / "report.html")[0].read_text()
+    heading = "What differs between the recipes"
+    assert page.index("<h2>") == page.index(f"<h2>{heading}</h2>")
+    table = page.split(heading)[1].split("</table>")[0]
+    assert "<th>setting</th><th>first</th><th>second</th>" in table
+    assert "<td>method.name</td><td>feast</td><td>fedavg</td>" in table
+    assert "training.rounds" not in table, "the same in both"
+    same = write_report([runs["feast"], runs["feast"]], tmp_path / "same.html")[0].read_text()
+    assert "<p>Nothing: the runs have the same recipe.</p>" in same
+    assert heading not in write_report([runs["feast"]], tmp_path / "one.html")[0].read_text()
+
+
+def test_a_run_is_titled_by_its_data(runs: dict[str, fedfeast.Run], tmp_path: Path) -> None:
+    page = write_report([runs["synthetic"]], tmp_path / "report.html")[0].read_text()
+    assert "<h1>third, trained on synthetic</h1>" in page
+    assert "<h2>third, fedavg on synthetic</h2>" in page
+
+
 def test_different_data_sets_are_not_compared(runs: dict[str, fedfeast.Run], tmp_path: Path) -> None:
     files = write_report([runs["feast"], runs["synthetic"]], tmp_path / "report.html")
     page = files[0].read_text()

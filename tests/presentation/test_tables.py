@@ -19,6 +19,7 @@ from fedfeast.presentation.tables import (
 
 SUMMARY: dict[str, Any] = {
     "recipe": "digits",
+    "data": "digits",
     "method": "feast",
     "finished_rounds": 3,
     "best_round": 2,
@@ -46,6 +47,11 @@ def lines_of(*parts: RenderableType) -> list[str]:
 
 def cells_of(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip("│┃").replace("┃", "│").split("│")]
+
+
+def test_a_run_is_titled_by_its_data() -> None:
+    for data, title in {"digits": "digits: feast after 3", "mine": "mine (recipe digits): feast after 3"}.items():
+        assert title in lines_of(*describe_run({**SUMMARY, "data": data}, np.ones(4)))[0]
 
 
 def test_a_run_says_who_is_served_by_what() -> None:

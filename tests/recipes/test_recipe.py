@@ -8,7 +8,7 @@ import pytest
 
 from fedfeast.errors import InvalidInput
 from fedfeast.recipes import load_recipe, packaged_recipes
-from fedfeast.recipes.recipe import parse_recipe, resolve_recipe
+from fedfeast.recipes.recipe import differing_settings, parse_recipe, resolve_recipe
 from fedfeast.runs import Run
 
 MINIMAL = 'name = "mine"\n[data]\nname = "digits"\n'
@@ -378,3 +378,13 @@ def test_a_section_that_is_given_whole_stays_the_callers() -> None:
     given = {"population": {"source": "zipf", "num_clients": 7}, "population.num_clients": 9}
     assert load_recipe("cifar100-paper", {**given, "partition": {}}).population.num_clients == 9
     assert given["population"] == {"source": "zipf", "num_clients": 7}
+
+
+def test_differing_settings_name_every_setting_and_all_values() -> None:
+    one = load_recipe("digits")
+    other = load_recipe("digits", {"population.gamma": 0.5, "method.name": "fedavg"})
+    found = differing_settings([one, other, one])
+    assert found["population.gamma"] == (1.0, 0.5, 1.0)
+    assert found["method.name"] == ("feast", "fedavg", "feast")
+    assert found["method.rule"] == ("full", None, "full")
+    assert differing_settings([one, load_recipe("digits")]) == {}

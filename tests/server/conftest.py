@@ -1,5 +1,6 @@
 """One run of the digits for all tests of this folder, and servers of it: in this process, and as their own."""
 
+import json
 import os
 import signal
 import subprocess
@@ -34,6 +35,19 @@ def folder(trained: Path, tmp_path: Path) -> Path:
     """A copy to damage."""
     copytree(trained, tmp_path / "digits", ignore=ignore_patterns("served"))
     return tmp_path / "digits"
+
+
+@pytest.fixture
+def validated_as(folder: Path) -> Callable[..., Path]:
+    """Return the copied run after its networks validated as told, from the smallest to the largest."""
+
+    def write(*values: float) -> Path:
+        summary = json.loads((folder / "summary.json").read_text())
+        rows = [{**row, "value": value} for row, value in zip(summary["validation_curve"], values, strict=False)]
+        (folder / "summary.json").write_text(json.dumps({**summary, "validation_curve": rows}))
+        return folder
+
+    return write
 
 
 class Client:

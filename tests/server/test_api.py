@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,6 +15,8 @@ import pytest
 from PIL import Image
 
 import fedfeast
+from fedfeast.recipes import Recipe
+from fedfeast.runs.assembly import Federation, assemble
 from fedfeast.server import api
 from fedfeast.server.api import build_app
 from fedfeast.server.collection import Collection
@@ -55,6 +58,35 @@ def test_variants_and_the_choice_among_them(client: Any) -> None:
         chosen = client.get(f"/api/choose?{query}").json()["variant"]
         assert chosen["macs"] == macs
         assert chosen in listed["variants"]
+
+
+def test_a_smaller_variant_that_validates_better(validated_as: Callable[..., Path], client_of: ClientOf) -> None:
+    client = client_of(build_app(Collection([validated_as(0.2, 0.9, 0.3, 0.5, 0.6, 0.6, 0.7, 0.8)])))
+    listed = client.get("/api/variants").json()["variants"]
+    assert [one["validation_value"] for one in listed] == [0.2, 0.9, 0.3, 0.5, 0.6, 0.6, 0.7, 0.8]
+    for query, largest, better in [
+        ("max_macs=6e5", listed[3], listed[1]),
+        ("max_macs=3e5", listed[1], None),
+        ("max_params=1e9", listed[7], listed[1]),
+        ("max_latency_ms=10000", listed[7], listed[1]),
+    ]:
+        answer = client.get(f"/api/choose?{query}").json()
+        assert (answer["chosen_by"], answer["variant"], answer["better"]) == ("largest", largest, better)
+        best = client.get(f"/api/choose?{query}&best=true").json()
+        assert (best["chosen_by"], best["variant"], best["better"]) == ("best", better or largest, None)
+    assert client.get("/api/choose?max_macs=1e3&best=true").status_code == 404
+    assert client.get("/api/choose?max_macs=6e5&best=perhaps").status_code == 422
+
+
+def test_nothing_is_best_before_it_is_validated(validated_as: Callable[..., Path], client_of: ClientOf) -> None:
+    client = client_of(build_app(Collection([validated_as()])))
+    answer = client.get("/api/choose?max_macs=6e5").json()
+    assert (answer["variant"]["validation_value"], answer["better"]) == (None, None)
+    answer = client.get("/api/choose?max_macs=6e5&best=true")
+    assert (answer.status_code, answer.json()["detail"]) == (
+        409,
+        "no variant of digits has a validation figure yet: they are measured when training ends.",
+    )
 
 
 def test_a_budget_below_the_least_variant(client: Any) -> None:
@@ -203,6 +235,25 @@ def test_data_that_are_gone(folder: Path, client_of: ClientOf, monkeypatch: pyte
     monkeypatch.setattr("fedfeast.runs.run.assemble", gone)
     answer = client.get(variant["onnx"])
     assert (answer.status_code, answer.json()["detail"]) == (409, "the data are not here: fetch them.")
+
+
+def test_a_folder_that_is_deleted_while_a_network_is_built(
+    folder: Path, client_of: ClientOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = client_of(build_app(Collection([folder])))
+    variant = client.get("/api/choose?max_macs=2e5").json()["variant"]
+
+    def load_data_and_lose_the_folder(recipe: Recipe) -> Federation:
+        rmtree(folder)
+        return assemble(recipe)
+
+    monkeypatch.setattr("fedfeast.runs.run.assemble", load_data_and_lose_the_folder)
+    answer = client.get(variant["onnx"])
+    assert (answer.status_code, answer.json()["detail"]) == (
+        410,
+        "the run's folder is gone: nothing can be built from it.",
+    )
+    assert not folder.exists()
 
 
 def test_several_runs(trained: Path, folder: Path, client_of: ClientOf) -> None:

@@ -1,5 +1,6 @@
 """Run files are damaged in five hundred ways: whoever reads them says so, and a server goes on."""
 
+import io
 import json
 import resource
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from tiny import TINY
 
 import fedfeast
@@ -213,10 +215,43 @@ def test_a_download_brings_no_deleted_folder_back(tiny: Path, tmp_path: Path, cl
     rmtree(tmp_path / "run")
     answer = client.get(variant["onnx"])
     assert (answer.status_code, answer.json()["detail"]) == (
-        409,
-        "the run's folder is gone: nothing can be built from it.",
+        410,
+        f"the variant '{variant['id']}' is gone: its run's folder was deleted or moved away.",
     )
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("looked_at_again", [False, True])
+def test_a_run_that_is_gone_and_another_one(
+    tiny: Path, tmp_path: Path, client_of: Callable[[Any], Any], looked_at_again: bool
+) -> None:
+    copytree(tiny, tmp_path / "run")
+    settings = {**SETTINGS, "method.name": "heterofl", "training.rounds": 1}
+    other = fedfeast.train("digits", tmp_path / "other", settings).folder.path
+    collection = Collection([tmp_path / "run", other])
+    client = client_of(build_app(collection))
+    lost = client.get("/api/variants?run=run").json()["variants"][0]
+    image = io.BytesIO()
+    Image.new("L", (8, 8), 90).save(image, "PNG")
+    predicted = f"/api/predict/{lost['id']}"
+    assert client.ask("POST", predicted, content=image.getvalue()).status_code == 200
+    assert client.get(lost["onnx"]).status_code == 200
+    rmtree(tmp_path / "run")
+    if looked_at_again:
+        collection.runs["run"].refresh()
+        told = client.get("/api/run").json()
+        assert (told["state"], told["note"], told["runs"]) == ("gone", "The run's folder is gone.", ["run", "other"])
+        assert client.get("/api/variants").json()["variants"] == []
+    answer = client.get("/api/choose?max_macs=6e5")
+    assert (answer.status_code, answer.json()["detail"]) == (410, "run is gone: its folder was deleted or moved away.")
+    assert client.get("/api/fleet").status_code == 410
+    for method, path in (("GET", lost["onnx"]), ("HEAD", lost["safetensors"]), ("POST", predicted)):
+        assert client.ask(method, path, content=image.getvalue()).status_code == 410
+    assert client.get("/models/128320-00000000.onnx").status_code == 404
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other"], "nothing was made again"
+    chosen = client.get("/api/choose?run=other&max_macs=1e9")
+    assert chosen.status_code == 200
+    assert client.get(chosen.json()["variant"]["onnx"]).status_code == 200
 
 
 def test_no_answer_names_the_servers_places(tiny: Path, tmp_path: Path, client_of: Callable[[Any], Any]) -> None:

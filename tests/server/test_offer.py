@@ -29,6 +29,14 @@ def test_the_largest_affordable_is_chosen(offer: Offer) -> None:
     assert offer.by_id[offer.choose(Limits(max_latency_ms=1e4))].macs == 4_974_848
 
 
+def test_the_best_is_chosen_by_merits(offer: Offer) -> None:
+    first, second, third, fourth = list(offer.by_id)[:4]
+    limits, merits = Limits(max_macs=6e5), {first: 1.0, second: 4.0, third: 2.0, fourth: 3.0}
+    assert offer.choose(limits) == fourth
+    assert offer.better(fourth, limits, merits) == offer.choose(limits, best_by=merits) == second
+    assert offer.better(second, limits, merits) is None
+
+
 @pytest.mark.parametrize(
     ("limits", "sentence"),
     [

@@ -73,9 +73,26 @@ def test_a_folder_that_vanishes(folder: Path) -> None:
     run.note_problem("it is gone")
     assert run.seen.note == "The run's folder cannot be read (it is gone)."
     assert len(run.seen.variants) == 8
+    variant = run.seen.variants[0]["id"]
+    assert (run.is_gone, run.has_lost(variant)) == (False, False)
     rmtree(folder)
+    assert (run.is_gone, run.has_lost(variant), run.offer_of(variant)) == (True, True, None), "before it is looked at"
     run.refresh()
-    assert run.seen.state == "waiting"
+    assert (run.seen.state, run.seen.note) == ("gone", "The run's folder is gone.")
+    assert len(run.seen.variants) == 0
+    assert (run.has_lost(variant), run.has_lost("1-00000000")) == (True, False)
+    assert not folder.exists()
+
+
+def test_a_folder_that_comes_back(folder: Path) -> None:
+    run = WatchedRun(folder, "run")
+    variant = run.seen.variants[0]["id"]
+    folder.rename(folder.with_name("elsewhere"))
+    run.refresh()
+    folder.with_name("elsewhere").rename(folder)
+    run.refresh()
+    assert (run.seen.state, run.has_lost(variant)) == ("finished", False)
+    assert run.offer_of(variant) is run.seen.offer
 
 
 @pytest.mark.parametrize(("data", "anchors"), [("digits", 0), ("cifar100", 5)])

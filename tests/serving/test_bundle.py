@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -7,9 +8,14 @@ import torch
 
 import fedfeast
 from fedfeast.errors import InvalidInput
-from fedfeast.serving.bundle import describe_bundle, extract, load_bundle, read_bundle
+from fedfeast.federation import OperatingPoint
+from fedfeast.serving.bundle import describe_bundle, extract, extract_affordable, load_bundle, read_bundle
 from fedfeast.serving.choice import Limits
-from fedfeast.serving.manifest import seal_of
+from fedfeast.serving.extraction import Extractor
+from fedfeast.serving.latency import Latency, LatencyMeter
+from fedfeast.serving.manifest import better_in_words, seal_of
+
+ValidatedAs = Callable[..., fedfeast.Run]
 
 FILES = {"weights.safetensors", "samples.safetensors", "model.py", "network.py", "README.md", "curve.svg"}
 
@@ -107,3 +113,84 @@ def test_a_run_without_a_finished_round(tmp_path: Path) -> None:
     fedfeast.Run.create("digits", tmp_path / "run")
     with pytest.raises(InvalidInput, match="has no validated round yet: train on with fedfeast train"):
         extract(tmp_path / "run", tmp_path / "bundle", Limits(max_macs=600e3))
+
+
+class GivenTimes(LatencyMeter):
+    """Latencies that were not measured but made up."""
+
+    def __init__(self, extractor: Extractor, milliseconds: list[float]) -> None:
+        super().__init__(extractor)
+        self._given = dict(zip(extractor.points, milliseconds, strict=True))
+
+    def latency(self, point: OperatingPoint) -> Latency:
+        return Latency(self._given[point], self._given[point], 30, 1, "made up", "0")
+
+
+def test_the_choice_goes_by_the_given_times_and_the_manifest_says_so(
+    extractor: Extractor, validated_as: ValidatedAs
+) -> None:
+    meter = GivenTimes(extractor, [1, 2, 3, 4, 9, 6, 7, 8])
+    extracted, more = extract_affordable(extractor, Limits(max_latency_ms=6.5), meter=meter)
+    assert extracted.point == extractor.points[5]
+    assert more["latency"]["median_ms"] == 6
+    extracted, _ = extract_affordable(extractor, Limits(max_macs=1.2e6, max_latency_ms=6.5), meter=meter)
+    assert extracted.point == extractor.points[3]
+    extracted, more = extract_affordable(extractor, Limits(max_macs=200e3), meter=meter)
+    assert (extracted.point, more) == (extractor.points[0], {"chosen_by": "largest"})
+    other = Extractor(validated_as(0.1, 0.2, 0.8, 0.7, 0.9, 0.6, 0.6, 0.6))
+    meter = GivenTimes(other, [1, 2, 3, 4, 9, 6, 7, 8])
+    extracted, more = extract_affordable(other, Limits(max_latency_ms=6.5), best=True, meter=meter)
+    assert extracted.point == other.points[2], "the one that validates best of all takes 9 ms"
+    assert (more["chosen_by"], more["latency"]["median_ms"]) == ("best", 3)
+
+
+def test_a_smaller_network_that_validates_better_is_said_and_can_be_had(
+    validated_as: ValidatedAs, tmp_path: Path
+) -> None:
+    run, limits = validated_as(0.25, 0.75, 0.5, 0.5), Limits(max_macs=600e3)
+    manifest = extract(run, tmp_path / "largest", limits)
+    assert (manifest["macs"], manifest["chosen_by"]) == (545_920, "largest")
+    assert manifest["better"] == {
+        "name": "257.3k",
+        "macs": 257_344,
+        "parameters": 15_954,
+        "measured_on": "validation",
+        "value": 0.75,
+        "against": 0.5,
+    }
+    said = "the smaller network of 257.3k MACs has the better validation accuracy, 75.00 % against 50.00 %"
+    assert better_in_words(manifest) == said
+    assert f"Within the same limits {said}." in (tmp_path / "largest" / "README.md").read_text()
+    manifest = extract(run, tmp_path / "best", limits, best=True)
+    assert (manifest["macs"], manifest["chosen_by"], better_in_words(manifest)) == (257_344, "best", None)
+    assert load_bundle(tmp_path / "best") is not None
+    rising = extract(validated_as(0.1, 0.2, 0.3, 0.4), tmp_path / "rising", limits)
+    assert "better" not in rising
+
+
+def test_a_search_that_ends_below_the_served_network_says_so(validated_as: ValidatedAs, tmp_path: Path) -> None:
+    run, limits = validated_as(0.0, 0.0, 1.0, 0.5), Limits(max_macs=600e3)
+    manifest = extract(run, tmp_path / "searched", limits, search=True)
+    assert manifest["chosen_by"] == "search"
+    assert (manifest["better"]["macs"], manifest["better"]["value"]) == (347_264, 1.0)
+    own = manifest["validation_accuracy"]
+    assert better_in_words(manifest) == (
+        f"the run's network of 347.3k MACs has the better validation accuracy, 100.00 % against {100 * own:.2f} %"
+    )
+    best = extract(run, tmp_path / "best", limits, search=True, best=True)
+    assert (best["macs"], best["chosen_by"]) == (347_264, "best")
+    run = validated_as(0.0, 0.0, 0.0, 0.0)
+    for best_too in (False, True):
+        manifest = extract(run, tmp_path / f"found-{best_too}", limits, search=True, best=best_too)
+        assert (manifest["chosen_by"], manifest["cached"], "better" in manifest) == ("search", False, False)
+
+
+def test_a_search_is_compared_with_what_is_measured_where_nothing_was_recorded(
+    validated_as: ValidatedAs, tmp_path: Path
+) -> None:
+    run = validated_as()
+    searched, more = extract_affordable(Extractor(run), Limits(max_macs=600e3), search=True)
+    served = extract(run, tmp_path / "served", Limits(max_macs=600e3))
+    assert served["accuracy_from"]["validation"] == "measured at extraction"
+    below = served["validation_accuracy"] > searched.facts["validation_accuracy"]
+    assert ("better" in more) == below

@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,14 @@ def test_one_file_and_its_manifest(run: fedfeast.Run, tmp_path: Path) -> None:
     assert facts["input"] == "uint8 pixels (batch, 1, 8, 8)"
     assert facts["bytes"] == manifest["bytes"] == (tmp_path / "model.onnx").stat().st_size
     assert manifest["macs"] == 545_920
+
+
+def test_the_best_one_as_a_file_and_as_a_bundle(validated_as: Callable[..., fedfeast.Run], tmp_path: Path) -> None:
+    run, program = validated_as(0.9, 0.2, 0.3, 0.4), ExportOptions(("pt2",))
+    assert export(run, tmp_path / "largest.pt2", LIMITS, program)["better"]["macs"] == 128_320
+    for name in ("best.pt2", "best"):
+        manifest = export(run, tmp_path / name, LIMITS, program, best=True)
+        assert (manifest["macs"], manifest["chosen_by"], "better" in manifest) == (128_320, "best", False)
 
 
 def test_a_bundle_with_every_format(run: fedfeast.Run, tmp_path: Path) -> None:

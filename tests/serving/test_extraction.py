@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
@@ -15,6 +16,7 @@ from fedfeast.serving.choice import Limits
 from fedfeast.serving.extraction import MEASURED, RECORDED, Extractor
 from fedfeast.serving.support import TrainedSupport, trained_architectures
 
+ValidatedAs = Callable[..., fedfeast.Run]
 SHORT = {
     "training.rounds": 2,
     "training.clients_per_round": 3,
@@ -145,3 +147,24 @@ def test_what_no_client_affords_is_never_trained() -> None:
 def test_where_parts_move_from_round_to_round_it_cannot_be_told(method: str) -> None:
     built = outline(load_recipe("digits", {"method.name": method}))
     assert TrainedSupport(built).untrained_share(built.method.operating_points()[-1].architecture) is None
+
+
+def test_the_better_one_is_by_what_the_run_validated(run: fedfeast.Run, validated_as: ValidatedAs) -> None:
+    extractor = Extractor(run)
+    recorded = [row["value"] for row in run.summary["validation_curve"]]
+    assert list(extractor.validated().values()) == recorded
+    extractor = Extractor(validated_as(0.1, 0.9, 0.3, 0.2, 0.5, 0.6, 0.7, 0.8))
+    points = extractor.points
+    assert extractor.better(points[7], Limits(max_macs=1e9)) == points[1]
+    assert extractor.better(points[1], Limits(max_macs=1e9)) is None
+
+
+def test_validation_figures_of_other_weights_are_none(validated_as: ValidatedAs) -> None:
+    folder = validated_as(*[0.5] * 8).folder.path
+    summary = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps({**summary, "best_round": summary["best_round"] + 1}))
+    extractor = Extractor(folder)
+    assert extractor.validated() == {}
+    assert extractor.better(extractor.points[7], Limits(max_macs=1e9)) is None
+    with pytest.raises(InvalidInput, match=f"--best goes by .* has no such figures .* run fedfeast evaluate {folder} "):
+        extractor.require_validated()

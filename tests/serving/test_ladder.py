@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,12 @@ import torch
 
 import fedfeast
 from fedfeast.errors import InvalidInput
+from fedfeast.serving.exporting import ExportOptions
 from fedfeast.serving.extraction import Extractor
 from fedfeast.serving.families import standalone
 from fedfeast.serving.ladder import Ladder, export_ladder, plan_rungs
+
+ValidatedAs = Callable[..., fedfeast.Run]
 
 
 @pytest.fixture
@@ -94,3 +98,22 @@ def test_progress_is_told(run: fedfeast.Run, tmp_path: Path) -> None:
         run, tmp_path / "models", [2e5, 3e5], on_rung=lambda *parts: told.append((*parts[:2], parts[2]["macs"]))
     )
     assert told == [(1, 2, 128_320), (2, 2, 257_344)]
+
+
+def test_the_best_for_every_budget(validated_as: ValidatedAs, tmp_path: Path) -> None:
+    run = validated_as(0.2, 0.5, 0.4, 0.5, 0.6, 0.3, 0.8, 0.7)
+    extractor = Extractor(run)
+    improving = [place for place in range(8) if place in (0, 1, 3, 4, 6)]
+    assert list(plan_rungs(extractor, 99, best=True)) == [extractor.points[place] for place in improving]
+    assert plan_rungs(extractor, [4e5, 6e5, 1e9], best=True) == {
+        extractor.points[1]: [4e5],
+        extractor.points[3]: [6e5],
+        extractor.points[6]: [1e9],
+    }
+    index = export_ladder(run, tmp_path / "models", [4e5, 6e5], ExportOptions(("pt2",)))
+    assert ["better" in rung for rung in index["rungs"]] == [True, False]
+    assert index["rungs"][0]["better"]["macs"] == extractor.points[1].macs
+    index = export_ladder(run, tmp_path / "best", [4e5, 6e5], ExportOptions(("pt2",)), best=True)
+    assert [rung["macs"] for rung in index["rungs"]] == [257_344, 545_920]
+    assert not any("better" in rung for rung in index["rungs"])
+    assert Ladder.open(tmp_path / "best").choose(4e5).name == "01-257.3k"

@@ -5,34 +5,13 @@ from fedfeast.federation import OperatingPoint
 from fedfeast.machine import processor_and_cores
 from fedfeast.serving.choice import Limits
 from fedfeast.serving.extraction import Extractor
-from fedfeast.serving.latency import Latency, LatencyMeter, measure_latency, measure_run, measured_choice
-
-
-class GivenTimes(LatencyMeter):
-    """Latencies that were not measured but made up."""
-
-    def __init__(self, extractor: Extractor, milliseconds: list[float]) -> None:
-        super().__init__(extractor)
-        self._given = dict(zip(extractor.points, milliseconds, strict=True))
-
-    def latency(self, point: OperatingPoint) -> Latency:
-        return Latency(self._given[point], self._given[point], 30, 1, "made up", "0")
+from fedfeast.serving.latency import LatencyMeter, measure_latency, measure_run
 
 
 def test_one_image_is_measured(extractor: Extractor) -> None:
     latency = measure_latency(extractor.uncalibrated(extractor.points[0]), threads=1, repeats=5)
     assert 0 < latency.fastest_ms <= latency.median_ms < 1000
     assert (latency.repeats, latency.threads, latency.device) == (5, 1, processor_and_cores())
-
-
-def test_the_choice_goes_by_the_given_times_and_the_manifest_says_so(extractor: Extractor) -> None:
-    meter = GivenTimes(extractor, [1, 2, 3, 4, 9, 6, 7, 8])
-    point, more = measured_choice(extractor, Limits(max_latency_ms=6.5), False, meter)
-    assert point == extractor.points[5]
-    assert more["latency"]["median_ms"] == 6
-    point, _ = measured_choice(extractor, Limits(max_macs=1.2e6, max_latency_ms=6.5), False, meter)
-    assert point == extractor.points[3]
-    assert measured_choice(extractor, Limits(max_macs=200e3), False, meter) == (extractor.points[0], {})
 
 
 def test_extract_by_measured_latency(run: fedfeast.Run, tmp_path: Path) -> None:

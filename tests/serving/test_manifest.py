@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from fedfeast.errors import InvalidInput
-from fedfeast.serving.manifest import read_manifest, seal_of, write_manifest
+from fedfeast.serving.manifest import better_in_words, read_manifest, seal_of, write_manifest
 
 
 @pytest.fixture
@@ -56,3 +56,23 @@ def test_only_files_beside_it_are_vouched_for(manifest: Path, name: str) -> None
 
 def test_the_seal_does_not_depend_on_the_order() -> None:
     assert seal_of({"a": 1, "b": [2, 0.3]}) == seal_of({"b": [2, 0.3], "a": 1, "seal": "x"})
+
+
+def test_a_better_network_is_told_in_the_metric_of_the_task() -> None:
+    manifest = {
+        "task": "next-token",
+        "metric": "bits",
+        "chosen_by": "largest",
+        "better": {
+            "name": "1k",
+            "macs": 1000,
+            "parameters": 9,
+            "measured_on": "validation",
+            "value": 3.25,
+            "against": 3.5,
+        },
+    }
+    said = "the smaller network of 1k MACs has the better validation bits, 3.25 against 3.5"
+    assert better_in_words(manifest) == said
+    del manifest["better"]
+    assert better_in_words(manifest) is None

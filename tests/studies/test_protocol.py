@@ -3,17 +3,7 @@ from guessed_protocol import GUESSED
 
 from fedfeast.errors import InvalidInput
 from fedfeast.recipes import load_recipe
-from fedfeast.studies.protocol import departures, describe_protocol, differences, is_of, refuse_disagreement
-
-
-def test_differences_name_every_setting_and_both_values() -> None:
-    one = load_recipe("digits")
-    other = load_recipe("digits", {"population.gamma": 0.5, "method.name": "fedavg"})
-    found = differences(one, other)
-    assert found["population.gamma"] == (1.0, 0.5)
-    assert found["method.name"] == ("feast", "fedavg")
-    assert found["method.rule"] == ("full", None)
-    assert differences(one, load_recipe("digits")) == {}
+from fedfeast.studies.protocol import departures, describe_protocol, is_of, refuse_disagreement
 
 
 def test_a_name_covers_its_section() -> None:

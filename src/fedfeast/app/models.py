@@ -22,6 +22,9 @@ MeasuredOption = Annotated[
 DeviceOption = Annotated[str | None, typer.Option(help="Whose latency of --measured counts.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace what an earlier command wrote there.")]
 SearchOption = Annotated[bool, typer.Option("--search", help="Find a new network for this budget.")]
+BestOption = Annotated[
+    bool, typer.Option("--best", help="Take the affordable network that validates best, and not the largest.")
+]
 
 
 def extract(  # noqa: PLR0913 - each argument is an option of the command
@@ -32,6 +35,7 @@ def extract(  # noqa: PLR0913 - each argument is an option of the command
     measured: MeasuredOption = None,
     device: DeviceOption = None,
     search: SearchOption = False,
+    best: BestOption = False,
     out: Annotated[
         Path | None, typer.Option(help="The bundle's new folder; beside the run's files by default.")
     ] = None,
@@ -46,10 +50,10 @@ def extract(  # noqa: PLR0913 - each argument is an option of the command
 
     run = Run.open(folder)
     limits = Limits(max_macs, max_params, max_latency, _measured_on(measured, device))
-    name = "-".join(str(limits).replace("and", "").split()) + ("-searched" if search else "")
+    name = "-".join(str(limits).replace("and", "").split()) + "-searched" * search + "-best" * best
     bundle = out if out is not None else folder / "bundles" / name
     with console_for(as_json).status("extracting"):
-        manifest = extract_bundle(run, bundle, limits, search, force)
+        manifest = extract_bundle(run, bundle, limits, search, force, best)
     _present(manifest, "bundle", bundle, as_json)
 
 
@@ -64,6 +68,7 @@ def export(  # noqa: PLR0913 - each argument is an option of the command
     measured: MeasuredOption = None,
     device: DeviceOption = None,
     search: SearchOption = False,
+    best: BestOption = False,
     ladder: Annotated[int | None, typer.Option(help="So many networks, from the least to the largest served.")] = None,
     budgets: Annotated[str | None, typer.Option(help="A network for each budget in MACs, e.g. 25e6,1e8.")] = None,
     formats: Annotated[
@@ -93,14 +98,14 @@ def export(  # noqa: PLR0913 - each argument is an option of the command
     if ladder is None and budgets is None:
         limits = Limits(max_macs, max_params, max_latency, _measured_on(measured, device))
         with console_for(as_json).status("exporting"):
-            manifest = export_network(run, out, limits, options, search, force)
+            manifest = export_network(run, out, limits, options, search, force, best)
         _present(manifest, "file" if out.suffix in SUFFIXES else "bundle", out, as_json)
         return
     single = (max_macs, max_params, max_latency, measured, search or None)
     if any(limit is not None for limit in single) or (ladder is not None and budgets is not None):
         raise InvalidInput("--ladder, --budgets and a limit of one network exclude each other: give one of them.")
     numbers = ladder if ladder is not None else parse_numbers("--budgets", budgets or "")
-    _export_ladder(run, out, numbers, options, force, as_json)
+    _export_ladder(run, out, numbers, options, {"force": force, "best": best}, as_json)
 
 
 def verify(
@@ -227,7 +232,9 @@ def _formats(formats: list[str] | None, int8: bool, out: Path) -> tuple[Any, ...
     return (*chosen, "int8") if int8 and "int8" not in chosen else tuple(chosen)
 
 
-def _export_ladder(run: Any, out: Path, budgets: int | list[float], options: Any, force: bool, as_json: bool) -> None:
+def _export_ladder(
+    run: Any, out: Path, budgets: int | list[float], options: Any, flags: Mapping[str, bool], as_json: bool
+) -> None:
     from fedfeast.app.progress import CountedProgress
     from fedfeast.presentation.tables import ladder_table
     from fedfeast.serving.bundle import describe_bundle
@@ -239,14 +246,18 @@ def _export_ladder(run: Any, out: Path, budgets: int | list[float], options: Any
         def tell(done: int, number: int, manifest: dict[str, Any]) -> None:
             progress.advance(describe_bundle(manifest))
 
-        index = export_ladder(run, out, budgets, options, tell, force)
+        index = export_ladder(run, out, budgets, options, tell, **flags)
     files = ", ".join(index["rungs"][0]["exports"])
     lines = [f"files    {files} in each folder", f"ladder   {out}"]
+    beaten = [rung["folder"] for rung in index["rungs"] if "better" in rung]
+    if beaten:
+        lines.insert(0, f"better   smaller networks validate better than {', '.join(beaten)}: --best leaves these out")
     print_result({"ladder": str(out), **index}, [ladder_table(index), *lines], as_json)
 
 
 def _present(manifest: Mapping[str, Any], kind: str, path: Path, as_json: bool) -> None:
     from fedfeast.serving.bundle import UNTRAINED_WARNING, describe_bundle
+    from fedfeast.serving.manifest import better_in_words
 
     if (manifest["untrained_share"] or 0) > UNTRAINED_WARNING:
         untrained = f"{100 * manifest['untrained_share']:.1f} %"
@@ -257,7 +268,9 @@ def _present(manifest: Mapping[str, Any], kind: str, path: Path, as_json: bool) 
         device = manifest["latency"]["device"] if elsewhere else "this device"
         served += f", {manifest['latency']['median_ms']:.3g} ms on {device}"
     exported = [_exported(name, facts) for name, facts in manifest.get("exports", {}).items()]
-    print_result({kind: str(path), **manifest}, [served, *exported, f"{kind:<8} {path}"], as_json)
+    words = better_in_words(manifest)
+    better = [] if words is None else [f"better   {words}: --best takes it"]
+    print_result({kind: str(path), **manifest}, [served, *exported, *better, f"{kind:<8} {path}"], as_json)
 
 
 def _exported(name: str, facts: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -24,18 +25,27 @@ class FedRolex(HeteroFL):
 
     def slices_of(self, level: Hashable, round_index: int) -> SliceMap:
         """Return the window of a round: of each axis that the level narrows, so many channels from the round's on."""
+        if (level, round_index) not in self._windows:
+            for past in [key for key in self._windows if key[1] != round_index]:
+                del self._windows[past]
+            self._windows[level, round_index] = self._window_of(level, round_index)
+        return self._windows[level, round_index]
+
+    @cached_property
+    def _windows(self) -> dict[tuple[Hashable, int], SliceMap]:
+        return {}
+
+    def _window_of(self, level: Hashable, round_index: int) -> SliceMap:
         network: Network = self.network
         full = network.layout.shapes
         chosen = {
-            name: tuple(
-                _window(size, whole, round_index) for size, whole in zip(shape[:2], full[name][:2], strict=True)
-            )
+            name: tuple(_ring(size, whole, round_index) for size, whole in zip(shape[:2], full[name][:2], strict=True))
             for name, shape in network.shapes(level).items()
         }
         return ChosenSlices.of(network.layout, chosen)
 
 
-def _window(size: int, whole: int, start: int) -> Tensor:
+def _ring(size: int, whole: int, start: int) -> Tensor:
     """Return so many indices of a ring from the start on, sorted."""
     # Layers of equal width roll alike, so inputs follow outputs and shortcuts stay aligned.
     return ((start + torch.arange(size)) % whole).sort().values

@@ -51,6 +51,7 @@ def plan_recipe(
             **_beyond_budget(built),
         },
         "data": {
+            "name": recipe.data.name,
             "client_examples": round(float(expected.sum())),
             "expected_shard": _distribution(expected),
             "realized": None if partition is None else partition.report(),

@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from fedfeast.presentation.tables import title_of
 from fedfeast.units import format_macs, format_seconds
 
 Plan = Mapping[str, Any]
@@ -17,7 +18,8 @@ Plan = Mapping[str, Any]
 def describe_plans(plans: Sequence[Plan]) -> list[RenderableType]:
     """Show plans side by side and, for a single one, who is sent what and which part is reached."""
     first = plans[0]
-    table = Table(title=f"plan of {escape(first['recipe'])}: {first['method']}, {first['rounds']} rounds")
+    title = title_of(first["recipe"], first["data"]["name"])
+    table = Table(title=f"plan of {escape(title)}: {first['method']}, {first['rounds']} rounds")
     table.add_column("")
     for plan in plans:
         table.add_column("the data's clients" if plan["gamma"] is None else f"gamma {plan['gamma']:g}", justify="right")

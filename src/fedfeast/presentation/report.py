@@ -11,6 +11,7 @@ from fedfeast.errors import InvalidInput
 from fedfeast.planning.coverage import cover
 from fedfeast.planning.outline import outline
 from fedfeast.presentation.pages import Pictures, known_differences, write_page
+from fedfeast.presentation.recipe_differences import recipe_differences
 from fedfeast.presentation.run_charts import (
     clients_charts,
     coverage_charts,
@@ -44,10 +45,11 @@ def write_report(runs: Sequence[Run], path: Path | str) -> list[Path]:
     metrics = list(dict.fromkeys(run.metric for run in runs))
     shared = [(data, metric) for data in data_sets for metric in metrics]
     content: dict[str, Any] = {
-        "title": " and ".join(run.folder.path.name for run in runs) if len(runs) < 4 else f"{len(runs)} runs",
+        "title": f"{_names(runs)}, trained on {' and '.join(data_sets)}",
         "lead": f"Federated training of one elastic network: {' and '.join(metric.title for metric in metrics)} "
         "at every cost, and what each client gets.",
         "notes": _notes(runs, data_sets, metrics),
+        "recipes": {"names": [run.folder.path.name for run in runs], "rows": recipe_differences(runs)},
         "comparison": _comparison(runs) if len(runs) > 1 else [],
         "shared_figures": [_curves(runs, *of, pictures, (len(data_sets) > 1, len(metrics) > 1)) for of in shared]
         + [
@@ -65,6 +67,10 @@ def write_report(runs: Sequence[Run], path: Path | str) -> list[Path]:
     content["differences"] = known_differences() if is_published else None
     write_page("report.html.j2", content, path)
     return [path, *pictures.files]
+
+
+def _names(runs: Sequence[Run]) -> str:
+    return " and ".join(run.folder.path.name for run in runs) if len(runs) < 4 else f"{len(runs)} runs"
 
 
 def _notes(runs: Sequence[Run], data_sets: Sequence[str], metrics: Sequence[Metric]) -> list[str]:
@@ -157,7 +163,7 @@ def _describe(run: Run, pictures: Pictures) -> dict[str, Any]:
         figures.append(pictures.add("Coverage", f"{name}-coverage", coverage_charts(coverage["parts"]), caption))
     columns = figure_columns(run.summary) if run.folder.has_summary() else {}
     return {
-        "name": label_of(run),
+        "name": f"{label_of(run)} on {run.recipe.data.name}",
         "tiles": _tiles(run),
         "figures": figures,
         "headings": [*cost_headings(run.curve if columns else None), "parameters", *columns, "clients served"],

@@ -20,8 +20,9 @@ def describe_run(summary: Mapping[str, Any], budgets_macs: np.ndarray) -> list[R
     curve = Curve.read(summary["curve"], summary)
     served = curve.count_affordable(budgets_macs)
     figures = figure_columns(summary)
+    title = escape(title_of(summary["recipe"], summary["data"]))
     table = _table(
-        f"{escape(summary['recipe'])}: {summary['method']} after {summary['finished_rounds']} rounds",
+        f"{title}: {summary['method']} after {summary['finished_rounds']} rounds",
         ("variant", *cost_headings(curve), "parameters", *figures, "clients served"),
     )
     for position, point in enumerate(curve.points, start=1):
@@ -34,6 +35,11 @@ def describe_run(summary: Mapping[str, Any], budgets_macs: np.ndarray) -> list[R
             str(clients) if clients else "-",
         )
     return [table, *(f"{label:<19}{value}" for label, value in _run_facts(summary))]
+
+
+def title_of(recipe: str, data: str) -> str:
+    """Return what a run is titled by: its data, which may be others than those that its recipe is named after."""
+    return data if recipe == data else f"{data} (recipe {recipe})"
 
 
 def cost_headings(curve: Curve | None) -> list[str]:

@@ -135,6 +135,13 @@ class Recipe(Section):
         return "\n".join([*top, *tables]) + "\n"
 
 
+def differing_settings(recipes: Sequence[Recipe]) -> dict[str, tuple[Any, ...]]:
+    """Return every setting in which recipes differ, with the value in each; None where one does not set it."""
+    settings = [recipe.settings() for recipe in recipes]
+    values = {key: tuple(one.get(key) for one in settings) for one in settings for key in one}
+    return {key: of_each for key, of_each in values.items() if any(value != of_each[0] for value in of_each)}
+
+
 def packaged_recipes() -> tuple[str, ...]:
     """Return the names of the recipes that ship with the package."""
     files = resources.files("fedfeast.recipes").iterdir()

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import EllipsisType
 from typing import Any, ClassVar, Self
 
@@ -166,14 +167,21 @@ class ChosenSlices(CompactSlices):
         }
         return cls(source, Layout.of(shapes), chosen)
 
+    def gather(self, flat: Tensor) -> Tensor:
+        """Return the client's vector: the routed positions of the global one."""
+        return flat.index_select(0, self._positions(flat.device))
+
+    def scatter_(self, flat: Tensor, local: Tensor) -> None:
+        """Write the client's values to their global positions."""
+        flat.index_copy_(0, self._positions(flat.device), local)
+
     def add_(self, flat: Tensor, local: Tensor, weight: float) -> None:
         """Add the client's weighted values at their global positions, in the global vector's precision."""
-        for routed, place, own in self._places(flat, local):
-            routed[place] += weight * own.to(flat.dtype)
+        flat.index_add_(0, self._positions(flat.device), weight * local.to(flat.dtype))
 
     def increment_(self, flat: Tensor, amount: float) -> None:
         """Add the same amount at every routed position."""
-        self.add_(flat, flat.new_ones(self.layout.size), amount)
+        flat.index_add_(0, self._positions(flat.device), flat.new_full((self.layout.size,), amount))
 
     def describe(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return how many indices each axis has, and all indices."""
@@ -188,12 +196,28 @@ class ChosenSlices(CompactSlices):
         parts = iter(torch.split_with_sizes(arrays["indices"].long(), lengths))
         return cls.of(source, {name: tuple(next(parts) for _ in axes) for name, axes in content["axes"]})
 
+    def _positions(self, device: torch.device) -> Tensor:
+        """Return the routed positions in the order of the client's vector, found once for a device.
+
+        With them a vector is one operation; tensor by tensor it would be some hundred, of which each waits for its
+        indices to reach the device.
+        """
+        if device not in self._found:
+            self._found[device] = super().gather(torch.arange(self.source.size, device=device))
+        return self._found[device]
+
+    @cached_property
+    def _found(self) -> dict[torch.device, Tensor]:
+        return {}
+
     def _places(self, flat: Tensor, local: Tensor) -> Iterator[tuple[Tensor, Place, Tensor]]:
         routed, own = self.source.views(flat), self.layout.views(local)
+        all_indices = [indices for axes in self.chosen.values() for indices in axes]
+        together, lengths = torch.cat(all_indices).to(flat.device), [len(one) for one in all_indices]
+        on_device = iter(torch.split_with_sizes(together, lengths))
         for name, axes in self.chosen.items():
-            on_device = [indices.to(flat.device) for indices in axes]
-            rows = on_device[0].unsqueeze(1) if len(axes) > 1 else on_device[0]
-            yield routed[name], (rows, *on_device[1:]), own[name]
+            rows, *others = (next(on_device) for _ in axes)
+            yield routed[name], (rows.unsqueeze(1) if others else rows, *others), own[name]
 
 
 @dataclass(frozen=True, eq=False)

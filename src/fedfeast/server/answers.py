@@ -117,6 +117,7 @@ class Variant(BaseModel):
     parameters: int
     test_accuracy: float | None  # of tasks that have it
     test_value: float | None  # of the run's metric
+    validation_value: float | None  # likewise, on the validation examples
     latency_ms: float | None  # where fedfeast latency measured it on this machine
     clients: int | None  # whose budget it is the largest within
     onnx: str
@@ -142,10 +143,12 @@ class Variants(BaseModel):
 
 
 class Choice(BaseModel):
-    """The largest variant that a device affords."""
+    """The largest variant that a device affords, or the one that validates best."""
 
     run: str
+    chosen_by: Literal["largest", "best"]
     variant: Variant
+    better: Variant | None  # a smaller one within the limits that validates better: what best=true would take
 
 
 class Fleet(BaseModel):

@@ -34,6 +34,7 @@ from fedfeast.server.offer import DamagedBundle, Kind, NothingFits, Offer
 from fedfeast.server.page_files import add_page
 from fedfeast.server.predictions import Predictor, read_example
 from fedfeast.server.watched_run import WatchedRun
+from fedfeast.serving.bundle_cache import GoneRun
 from fedfeast.serving.choice import Limits
 from fedfeast.version import VERSION
 from fedfeast.whole_files import FullDisk
@@ -47,7 +48,8 @@ PROBLEMS: dict[int, str] = {
     401: "The token is missing or wrong.",
     404: "There is no such run or variant.",
     408: "The body took too long.",
-    409: "The kept bundle is damaged, or the network cannot be built.",
+    409: "The kept bundle is damaged, the network cannot be built, or no variant is validated yet.",
+    410: "The run's folder is gone.",
     413: "The body is too large.",
     416: "The range lies outside the file.",
     421: "The Host header names another server.",
@@ -95,6 +97,7 @@ def build_app(
     app.add_exception_handler(RequestValidationError, _say_what_is_wrong)
     app.add_exception_handler(NothingFits, _say_the_least)
     app.add_exception_handler(DamagedBundle, _say_conflict)
+    app.add_exception_handler(GoneRun, _say_gone)
     app.add_exception_handler(FullDisk, _say_full)
     _add_runs(app, collection)
     _add_models(app, collection, shared=token is None)
@@ -123,10 +126,10 @@ def _add_runs(app: FastAPI, collection: Collection) -> None:
         rows = [row for row in found.seen.rows if row["round"] > after]
         return History.model_validate({"run": found.name, "rounds": rows})
 
-    @app.get("/api/fleet", tags=["runs"], responses=_problems(401, 404, 422))
+    @app.get("/api/fleet", tags=["runs"], responses=_problems(401, 404, 410, 422))
     async def fleet(run: RunQuery = None) -> Fleet:
         """Tell the clients' budgets as a histogram, and how many of them any variant serves."""
-        found = _find(collection, run)
+        found = _find_present(collection, run)
         if found.seen.fleet is None:
             raise HTTPException(404, f"{found.name} has no clients yet: its training has not begun.")
         return Fleet.model_validate({"run": found.name, **found.seen.fleet})
@@ -157,22 +160,24 @@ def _add_models(app: FastAPI, collection: Collection, shared: bool) -> None:
         return await anyio.to_thread.run_sync(work, limiter=limiter)
 
     @app.get(
-        "/api/choose", tags=["models"], responses={**_problems(400, 401, 422), 404: {"model": NoVariant | Problem}}
+        "/api/choose",
+        tags=["models"],
+        responses={**_problems(400, 401, 409, 410, 422), 404: {"model": NoVariant | Problem}},
     )
     async def choose(
-        run: RunQuery = None, max_macs: Budget = None, max_params: Budget = None, max_latency_ms: Budget = None
+        run: RunQuery = None,
+        max_macs: Budget = None,
+        max_params: Budget = None,
+        max_latency_ms: Budget = None,
+        best: Annotated[bool, Query(description="The one that validates best, and not the largest.")] = False,
     ) -> Choice:
-        """Choose the largest network within every given limit; latency is that of this machine."""
+        """Choose the largest network within every given limit, or the best; latency is that of this machine."""
         if max_macs is None and max_params is None and max_latency_ms is None:
             raise HTTPException(400, "no limit was given: say max_macs, max_params or max_latency_ms.")
-        found, limits = _find(collection, run), Limits(max_macs, max_params, max_latency_ms)
-        seen = found.seen  # which may be another one before a latency is measured
-        offer = seen.offer
-        if offer is None:
-            raise HTTPException(404, f"{found.name} has no model yet: {seen.note}")
-        chosen = offer.choose(limits) if max_latency_ms is None else await in_thread(lambda: offer.choose(limits))
-        variant = next(one for one in seen.variants if one["id"] == chosen)
-        return Choice(run=found.name, variant=Variant.model_validate(variant))
+        found, limits = _find_present(collection, run), Limits(max_macs, max_params, max_latency_ms)
+        if max_latency_ms is None:
+            return _choose(found, limits, best)
+        return await in_thread(lambda: _choose(found, limits, best))
 
     async def model(request: Request, name: str, kind: Kind) -> Response:
         offer = _offer_with(collection, name)
@@ -185,7 +190,7 @@ def _add_models(app: FastAPI, collection: Collection, shared: bool) -> None:
         200: {"description": "The file.", "content": {"application/octet-stream": {}}},
         206: {"description": "A part of the file.", "content": {"application/octet-stream": {}}},
         304: {"description": "The client has it already."},
-        **_problems(400, 401, 404, 409, 416, 422, 507),
+        **_problems(400, 401, 404, 409, 410, 416, 422, 507),
     }
 
     @app.head("/models/{id}.onnx", include_in_schema=False)
@@ -203,7 +208,7 @@ def _add_models(app: FastAPI, collection: Collection, shared: bool) -> None:
     @app.post(
         "/api/predict/{id}",
         tags=["models"],
-        responses=_problems(401, 404, 408, 409, 413, 422, 507),
+        responses=_problems(401, 404, 408, 409, 410, 413, 422, 507),
         openapi_extra=IMAGE,
     )
     async def predict(request: Request, id: Id) -> Prediction:
@@ -246,8 +251,39 @@ def _find(collection: Collection, name: str | None) -> WatchedRun:
     return found
 
 
+def _find_present(collection: Collection, name: str | None) -> WatchedRun:
+    """Return a run whose folder is there at this very moment."""
+    found = _find(collection, name)
+    if found.is_gone:
+        raise HTTPException(410, f"{found.name} is gone: its folder was deleted or moved away.")
+    return found
+
+
+def _choose(run: WatchedRun, limits: Limits, best: bool) -> Choice:
+    """Return the largest variant within the limits beside the better one that is smaller, or that one itself."""
+    seen = run.seen  # which may be another one before a latency is measured
+    offer, merits = seen.offer, seen.merits()
+    if offer is None:
+        raise HTTPException(404, f"{run.name} has no model yet: {seen.note}")
+    if best and not merits:
+        raise HTTPException(
+            409, f"no variant of {run.name} has a validation figure yet: they are measured when training ends."
+        )
+    chosen = offer.choose(limits, best_by=merits if best else None)
+    better = None if best else offer.better(chosen, limits, merits)
+    variants = {one["id"]: Variant.model_validate(one) for one in seen.variants if one["id"] in (chosen, better)}
+    return Choice(
+        run=run.name,
+        chosen_by="best" if best else "largest",
+        variant=variants[chosen],
+        better=None if better is None else variants[better],
+    )
+
+
 def _offer_with(collection: Collection, name: str) -> Offer:
     offer = collection.offer_of(name)
+    if offer is None and collection.has_lost(name):
+        raise HTTPException(410, f"the variant {_short(name)} is gone: its run's folder was deleted or moved away.")
     if offer is None:
         raise HTTPException(404, f"there is no variant {_short(name)}: /api/variants lists those on offer.")
     return offer
@@ -257,7 +293,7 @@ def _built(work: Callable[[], Result]) -> Result:
     """Do what may fail because a network cannot be built, e.g. where its data are gone."""
     try:
         return work()
-    except (DamagedBundle, FullDisk):
+    except (DamagedBundle, GoneRun, FullDisk):
         raise
     except InvalidInput as error:
         raise HTTPException(409, without_places(str(error))) from error
@@ -292,6 +328,10 @@ async def _say_the_least(request: Request, error: Exception) -> Response:
 
 async def _say_conflict(request: Request, error: Exception) -> Response:
     return JSONResponse({"detail": without_places(str(error))}, 409)
+
+
+async def _say_gone(request: Request, error: Exception) -> Response:
+    return JSONResponse({"detail": str(error)}, 410)
 
 
 async def _say_full(request: Request, error: Exception) -> Response:

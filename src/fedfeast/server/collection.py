@@ -42,6 +42,10 @@ class Collection:
         """Return the offer that has a variant, of whichever run."""
         return next((offer for run in self.runs.values() if (offer := run.offer_of(variant)) is not None), None)
 
+    def has_lost(self, variant: str) -> bool:
+        """Return whether a variant was on offer until the folder of its run vanished."""
+        return any(run.has_lost(variant) for run in self.runs.values())
+
     def _watch(self) -> None:
         while not self._stopping.wait(LOOK_EVERY_SECONDS):
             for run in self.runs.values():

@@ -5,7 +5,8 @@ import json
 import os
 import re
 import threading
-from contextlib import nullcontext
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +17,7 @@ from fedfeast.federation import OperatingPoint
 from fedfeast.machine import processor_and_cores
 from fedfeast.serving.bundle import read_bundle
 from fedfeast.serving.bundle_cache import BundleCache
-from fedfeast.serving.choice import Limits, choose_point
+from fedfeast.serving.choice import Limits, best_point, better_point, choose_point
 from fedfeast.serving.exporting import FILES
 from fedfeast.units import number_repeated
 from fedfeast.version import VERSION
@@ -84,14 +85,18 @@ class Offer:
         """Which of a round's vectors is on offer, where the run chose: global, or average."""
         return self.bundles.facts.get("served_vector")
 
-    def choose(self, limits: Limits) -> str:
-        """Return the id of the largest variant within the limits; latencies not yet known are measured."""
+    def choose(self, limits: Limits, best_by: Mapping[str, float] | None = None) -> str:
+        """Return the id of the largest variant within the limits, or by given merits the best one.
+
+        Latencies not yet known are measured.
+        """
         points = self.bundles.points
-        # Two measurements at once would disturb each other.
-        guard = self._measuring if limits.max_latency_ms is not None else nullcontext()
         try:
-            with guard:
-                chosen = choose_point(points, limits, self._latency_ms)
+            with self._measuring_for(limits):
+                if best_by is None:
+                    chosen = choose_point(points, limits, self._latency_ms)
+                else:
+                    chosen = best_point(points, limits, self._by_point(best_by), self._latency_ms)
         except InvalidInput as error:
             least_macs, least_parameters = points[0].price, min(point.parameters for point in points)
             too_slow = any(limits.admit(point.price, point.parameters) for point in points)
@@ -99,6 +104,16 @@ class Offer:
             told = str(error) if too_slow else f"no variant fits {limits}: {sentence}"
             raise NothingFits(told, least_macs, least_parameters) from error
         return next(name for name, point in self.by_id.items() if point == chosen)
+
+    def better(self, chosen: str, limits: Limits, merits: Mapping[str, float]) -> str | None:
+        """Return the id of the smaller variant within the limits that validates best, where that beats the chosen one.
+
+        ``merits`` are those of the validated variants, by id.
+        """
+        points, chosen_point = self.bundles.points, self.by_id[chosen]
+        with self._measuring_for(limits):
+            found = better_point(points, chosen_point, limits, self._by_point(merits), self._latency_ms)
+        return next((name for name, point in self.by_id.items() if point == found), None)
 
     def kept_file(self, name: str, kind: Kind) -> ModelFile | None:
         """Return a file that was checked before and has not changed since; None where that would take time."""
@@ -123,6 +138,13 @@ class Offer:
         except InvalidInput as error:
             reason = str(error).rpartition(":")[0]
             raise DamagedBundle(f"{reason}: delete the folder {folder.name}, and it is built again.") from error
+
+    def _by_point(self, merits: Mapping[str, float]) -> dict[OperatingPoint, float]:
+        return {self.by_id[name]: merit for name, merit in merits.items()}
+
+    def _measuring_for(self, limits: Limits) -> AbstractContextManager[Any]:
+        """Return what keeps two measurements apart, which would disturb each other."""
+        return self._measuring if limits.max_latency_ms is not None else nullcontext()
 
     def _latency_ms(self, point: OperatingPoint) -> float:
         position = self.bundles.points.index(point)

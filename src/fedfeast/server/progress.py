@@ -6,7 +6,7 @@ from typing import Literal
 
 from fedfeast.runs.folder import RunFolder
 
-State = Literal["waiting", "training", "stopped", "evaluating", "unevaluated", "finished"]
+State = Literal["waiting", "training", "stopped", "evaluating", "unevaluated", "finished", "gone"]
 LOCKS = Path("/proc/locks")
 QUIET_SECONDS = 60  # where the system does not list its locks, a folder that changed since is at work
 
@@ -17,6 +17,7 @@ SENTENCES: dict[State, str] = {
     "evaluating": "All rounds are finished; the test curve is being measured.",
     "unevaluated": "All rounds are finished, but the test curve was not measured.",
     "finished": "Finished and measured on the test set.",
+    "gone": "The run's folder is gone.",
 }
 
 

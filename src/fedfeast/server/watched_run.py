@@ -16,7 +16,6 @@ from fedfeast.whole_files import sha256_of
 
 Signature = tuple[tuple[str, int], ...]
 Identity = tuple[int, str]
-GONE = "The run's folder is gone."
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +30,11 @@ class Seen:
     offer: Offer | None = None
     variants: tuple[dict[str, Any], ...] = ()
     fleet: dict[str, Any] | None = None
+
+    def merits(self) -> dict[str, float]:
+        """Return how good the validated variants are by id, greater for what is better."""
+        values = {one["id"]: one["validation_value"] for one in self.variants}
+        return {name: self.run.metric.merit(value) for name, value in values.items() if value is not None}
 
 
 def _sentence(state: State, summary: dict[str, Any] | None) -> str:
@@ -50,6 +54,7 @@ class WatchedRun:
         self._problem = ""  # why the newest weights are not on offer, or are not the best
         self._damaged_files: list[str] = []
         self._offers: tuple[Offer, ...] = ()  # newest first; one that was just replaced is still handed out
+        self._lost: frozenset[str] = frozenset()  # variants that were on offer when the folder vanished
         self._open()
         self.refresh()
 
@@ -67,8 +72,9 @@ class WatchedRun:
         """Look at the folder again; another run in the same place is begun with anew."""
         identity = _identity(self._path)
         if identity is None:
+            self._lost = self._lost.union(*(offer.by_id for offer in self._offers))
             self._identity, self._offers = None, ()
-            self.seen = Seen(self.run, "waiting", GONE)
+            self.seen = Seen(self.run, "gone", SENTENCES["gone"])
             return
         if identity != self._identity:
             self._identity, self._offers = None, ()
@@ -92,9 +98,19 @@ class WatchedRun:
         """Say why the folder could not be looked at; what was seen before stays."""
         self.seen = replace(self.seen, note=f"The run's folder cannot be read ({without_places(reason)}).")
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the folder is no longer there, at this very moment."""
+        return not (self._path / "recipe.toml").is_file()
+
     def offer_of(self, variant: str) -> Offer | None:
-        """Return the offer that has a variant: the present one, or the one before it."""
-        return next((offer for offer in self._offers if variant in offer.by_id), None)
+        """Return the offer that has a variant, the present one or the one before it, while the folder is there."""
+        offer = next((offer for offer in self._offers if variant in offer.by_id), None)
+        return None if offer is None or self.is_gone else offer
+
+    def has_lost(self, variant: str) -> bool:
+        """Return whether a variant was on offer until the folder vanished."""
+        return variant in self._lost.union(*(offer.by_id for offer in self._offers)) and self.is_gone
 
     def _open(self) -> None:
         """Begin with the run that lies in the folder now."""
@@ -155,6 +171,7 @@ class WatchedRun:
         if offer is None:
             return (), fleet
         clients = fleet["by_variant"] if fleet is not None else [None] * len(points)
+        validated = offer.bundles.validated()
         return tuple(
             {
                 "id": name,
@@ -164,6 +181,7 @@ class WatchedRun:
                 "parameters": point.parameters,
                 "test_accuracy": offer.bundles.accuracy(point),
                 "test_value": offer.bundles.value(point),
+                "validation_value": validated.get(point),
                 "latency_ms": offer.latencies.get(position),
                 "clients": clients[position],
                 "onnx": f"/models/{name}.onnx",

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,17 @@ import torch
 from safetensors.torch import save
 
 from fedfeast.errors import InvalidInput, in_one_line
+from fedfeast.federation import OperatingPoint
 from fedfeast.presentation.tables import served_round
 from fedfeast.runs import Run
 from fedfeast.serving.card import curve_picture, write_card
-from fedfeast.serving.choice import Limits
+from fedfeast.serving.choice import Limits, MeasuredOn
 from fedfeast.serving.extraction import Extracted, Extractor
 from fedfeast.serving.families import standalone
 from fedfeast.serving.families.registry import family_named
-from fedfeast.serving.latency import measured_choice
+from fedfeast.serving.latency import LatencyMeter
 from fedfeast.serving.manifest import label_of, metric_of, read_manifest, require_vouched, value_of, write_manifest
+from fedfeast.serving.phones.measurements import device_times
 from fedfeast.units import format_macs
 from fedfeast.whole_files import refuse_unknown_ending, whole_folder, write_text
 
@@ -28,14 +31,89 @@ UNTRAINED_WARNING = 0.01  # share of the weights
 
 
 def extract(
-    run: Run | Path | str, out: Path | str, limits: Limits, search: bool = False, force: bool = False
+    run: Run | Path | str,
+    out: Path | str,
+    limits: Limits,
+    search: bool = False,
+    force: bool = False,
+    best: bool = False,
 ) -> dict[str, Any]:
-    """Write the largest affordable network of a run as a bundle, with force over one there; return its manifest."""
+    """Write the largest affordable network of a run as a bundle, with force over one there; return its manifest.
+
+    With ``search`` it is a network found for these limits, with ``best`` the one that validates best.
+    """
     refuse_unknown_ending(Path(out))
     extractor = Extractor(run)
     with whole_folder(Path(out), is_written_here if force else None) as folder:
-        point, measured = measured_choice(extractor, limits, search)
-        return write_bundle(folder, extractor.extract(point), measured)
+        return write_bundle(folder, *extract_affordable(extractor, limits, search, best))
+
+
+def extract_affordable(
+    extractor: Extractor, limits: Limits, search: bool = False, best: bool = False, meter: LatencyMeter | None = None
+) -> tuple[Extracted, dict[str, Any]]:
+    """Extract the largest, a searched or the best affordable network, and say by what it was chosen over which better.
+
+    Best is what validates best. With ``search`` as well it is the better one of the searched and the served networks.
+    """
+    if best:
+        extractor.require_validated()
+    if limits.measured_on is not None:
+        return _extract_measured(extractor, limits, limits.measured_on, search, best)
+    if search:
+        return _extract_searched(extractor, limits, best)
+    measure = None if limits.max_latency_ms is None else meter or LatencyMeter(extractor)
+    point = extractor.choose(limits, measure=measure, best=best)
+    better = None if best else extractor.better(point, limits, measure)
+    choice = chosen_facts(extractor, "best" if best else "largest", point, better)
+    latency = {} if measure is None else {"latency": asdict(measure.latency(point))}
+    return extractor.extract(point), {**latency, **choice}
+
+
+def _extract_measured(
+    extractor: Extractor, limits: Limits, measured_on: MeasuredOn, search: bool, best: bool
+) -> tuple[Extracted, dict[str, Any]]:
+    """Extract the largest or the best network that was measured on a device elsewhere."""
+    if search:
+        raise InvalidInput("--search finds networks that nobody has measured: leave it out, or --measured.")
+    times = device_times(extractor.points, measured_on)
+    point = times.choose(limits)
+    better = extractor.better(point, limits, times)
+    if best:
+        point, better = better or point, None
+    choice = chosen_facts(extractor, "best" if best else "largest", point, better)
+    return extractor.extract(point), {"latency": times.latency(point), **choice}
+
+
+def _extract_searched(extractor: Extractor, limits: Limits, best: bool) -> tuple[Extracted, dict[str, Any]]:
+    """Extract a searched network; where a served one does better say so, or with ``best`` take that one."""
+    searched = extractor.extract(extractor.choose(limits, search=True))
+    if not any(limits.admit(one.price, one.parameters) for one in extractor.points):
+        return searched, {"chosen_by": "search"}
+    served = extractor.extract(extractor.choose(limits, best=True))
+    # Clients that validate have not seen a searched network.
+    split = "validation" if value_of(searched.facts, "validation") is not None else "test"
+    metric, ours, theirs = extractor.metric, value_of(searched.facts, split), value_of(served.facts, split)
+    if ours is None or theirs is None or metric.merit(theirs) <= metric.merit(ours):
+        return searched, {"chosen_by": "search"}
+    if best:
+        return served, {"chosen_by": "best"}
+    return searched, {"chosen_by": "search", "better": _facts_of(served.point, split, theirs, ours)}
+
+
+def chosen_facts(
+    extractor: Extractor, chosen_by: str, point: OperatingPoint, better: OperatingPoint | None
+) -> dict[str, Any]:
+    """Return what a manifest says of the choice: by what it was made, and which smaller network validates better."""
+    if better is None:
+        return {"chosen_by": chosen_by}
+    values = extractor.validated()
+    return {"chosen_by": chosen_by, "better": _facts_of(better, "validation", values[better], values[point])}
+
+
+def _facts_of(point: OperatingPoint, split: str, value: float, against: float) -> dict[str, Any]:
+    """Return what a manifest says of a better network: what it is, and on what it has which value against its own."""
+    costs = {"name": point.name, "macs": point.macs, "parameters": point.parameters}
+    return {**costs, "measured_on": split, "value": value, "against": against}
 
 
 def write_bundle(

@@ -16,6 +16,10 @@ from fedfeast.serving.latency import Latency, LatencyMeter
 from fedfeast.whole_files import whole_folder
 
 
+class GoneRun(InvalidInput):
+    """The run's folder was deleted or moved away."""
+
+
 class BundleCache:
     """Bundles of a run in its folder ``served``, by weights and options; safe to share between threads."""
 
@@ -43,6 +47,10 @@ class BundleCache:
         """Return a point's scoring metric on the test set from the same evaluation."""
         return self._extractor.recorded_value(point)
 
+    def validated(self) -> Mapping[OperatingPoint, float]:
+        """Return the points' scoring metric on the validation examples from the same evaluation; none where none is."""
+        return self._extractor.validated()
+
     @property
     def facts(self) -> Mapping[str, Any]:
         """What bundles say of the run and of the weights that they hold."""
@@ -62,11 +70,19 @@ class BundleCache:
         architecture = hashlib.sha256(repr(point.architecture).encode()).hexdigest()[:8]
         kept = self.folder / f"{point.macs}-macs-{architecture}"
         with self._lock:
-            if not (self._extractor.run.folder.path / "recipe.toml").is_file():
-                raise InvalidInput("the run's folder is gone: nothing can be built from it.")
+            self._require_run()
             if not (kept / "manifest.json").is_file():
                 if kept.is_dir() and any(kept.iterdir()):
                     raise InvalidInput(f"{kept} has no manifest: delete the folder, and it is built again.")
-                with whole_folder(kept) as folder:
-                    self._exporter.write_bundle(self._extractor.extract(point, validate=False), folder)
+                try:
+                    with whole_folder(kept) as folder:
+                        self._exporter.write_bundle(self._extractor.extract(point, validate=False), folder)
+                except FileNotFoundError:
+                    self._require_run()  # it was deleted meanwhile
+                    raise
         return kept
+
+    def _require_run(self) -> None:
+        """Refuse to build anything where the run's folder is gone: it would bring a part of the folder back."""
+        if not (self._extractor.run.folder.path / "recipe.toml").is_file():
+            raise GoneRun("the run's folder is gone: nothing can be built from it.")

@@ -10,7 +10,7 @@ from fedfeast.presentation.chart import ACCURACY, Axis, Chart, Series, macs_axis
 from fedfeast.presentation.chart import Point as ChartPoint
 from fedfeast.presentation.pictures import svg_of
 from fedfeast.presentation.tables import served_round
-from fedfeast.serving.manifest import label_of, metric_of, value_of
+from fedfeast.serving.manifest import better_in_words, label_of, metric_of, value_of
 from fedfeast.units import format_macs
 
 Point = Mapping[str, Any]
@@ -174,6 +174,9 @@ def _warnings(manifest: Mapping[str, Any]) -> list[str]:
         lines.append(f"**Note.** {share} of this network's weights were never trained by any client.")
     if not manifest["cached"]:
         lines.append("This network was searched for after training: it is none of the sizes that were trained as such.")
+    better = better_in_words(manifest)
+    if better is not None:
+        lines.append(f"**Note.** Within the same limits {better}.")
     return lines
 
 

@@ -1,6 +1,6 @@
-"""Which of a run's networks a device gets: the largest within limits of cost, size or measured latency."""
+"""Which of a run's networks a device gets: the largest within limits of cost, size or measured latency, or the best."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,6 +92,45 @@ def _fastest_enough(points: Sequence[OperatingPoint], limit_ms: float, measure: 
     raise InvalidInput(
         f"no served variant takes at most {limit_ms:g} ms on this device: the fastest measured takes {fastest:.3g} ms."
     )
+
+
+def better_point(
+    points: Sequence[OperatingPoint],
+    chosen: OperatingPoint,
+    limits: Limits,
+    merits: Mapping[OperatingPoint, float],
+    measure: MeasureLatency | None = None,
+) -> OperatingPoint | None:
+    """Return the best of the smaller points within the limits that validated better than the chosen one; None if none.
+
+    ``merits`` are greater for what is better; a point without one was not validated, and nothing is known of it.
+    """
+    least = merits.get(chosen, np.inf)
+    smaller = points[: points.index(chosen)]
+    better = [one for one in smaller if limits.admit(one.price, one.parameters) and merits.get(one, -np.inf) > least]
+    for point in sorted(better, key=lambda one: (-merits[one], one.price)):
+        if limits.max_latency_ms is None:
+            return point
+        assert measure is not None
+        if measure(point) <= limits.max_latency_ms:
+            return point
+    return None
+
+
+def best_point(
+    points: Sequence[OperatingPoint],
+    limits: Limits,
+    merits: Mapping[OperatingPoint, float],
+    measure: MeasureLatency | None = None,
+    hint: str = "",
+) -> OperatingPoint:
+    """Return the point within the limits that validated best: the largest one, unless a smaller one is better.
+
+    Points that were not validated count only where no other fits.
+    """
+    validated = [point for point in points if point in merits and limits.admit(point.price, point.parameters)]
+    largest = choose_point(validated or points, limits, measure, hint)
+    return better_point(points, largest, limits, merits, measure) or largest
 
 
 def spread_points(points: Sequence[OperatingPoint], number: int) -> tuple[OperatingPoint, ...]:

@@ -14,12 +14,11 @@ from fedfeast.data.tasks import CLASSIFICATION
 from fedfeast.errors import InvalidInput
 from fedfeast.runs import Run
 from fedfeast.serving.accuracy import Predict, measure_figures
-from fedfeast.serving.bundle import is_written_here, write_bundle
+from fedfeast.serving.bundle import extract_affordable, is_written_here, write_bundle
 from fedfeast.serving.choice import Limits
 from fedfeast.serving.extraction import Extracted, Extractor
 from fedfeast.serving.families.built import BuiltFamily, BuiltModel
 from fedfeast.serving.families.standalone import PROGRAM, Model
-from fedfeast.serving.latency import measured_choice
 from fedfeast.serving.manifest import metric_of, value_of, write_manifest
 from fedfeast.serving.onnx.graph import DEFAULT_OPSET, build_onnx
 from fedfeast.serving.onnx.int8 import quantise
@@ -201,34 +200,35 @@ def export(
     options: ExportOptions | None = None,
     search: bool = False,
     force: bool = False,
+    best: bool = False,
 ) -> dict[str, Any]:
     """Write the largest affordable network of a run, with force over what was written there; return its manifest.
 
-    A path that ends in .onnx, .pt2 or .pte becomes that file, with its manifest beside it (model.onnx.json); one
-    without an ending a bundle that holds the wanted formats, too.
+    With ``search`` it is a network found for these limits, with ``best`` the one that validates best. A path that
+    ends in .onnx, .pt2 or .pte becomes that file, with its manifest beside it (model.onnx.json); one without an ending
+    a bundle that holds the wanted formats, too.
     """
     out, options = Path(out), options or ExportOptions()
     refuse_unknown_ending(out, SUFFIXES)
     if out.suffix in SUFFIXES:
         kind = _format_of(out, options.formats)
         _refuse_existing_file(out, force)
-        return _export_file(run, out, limits, replace(options, formats=(kind,)), search)
+        return _export_file(run, out, limits, replace(options, formats=(kind,)), search, best)
     extractor = Extractor(run)
     exporter = Exporter(extractor, options)
     with whole_folder(out, is_written_here if force else None) as folder:
-        point, more = measured_choice(extractor, limits, search)
-        return exporter.write_bundle(extractor.extract(point), folder, more)
+        extracted, more = extract_affordable(extractor, limits, search, best)
+        return exporter.write_bundle(extracted, folder, more)
 
 
 def _export_file(
-    run: Run | Path | str, out: Path, limits: Limits, options: ExportOptions, search: bool
+    run: Run | Path | str, out: Path, limits: Limits, options: ExportOptions, search: bool, best: bool
 ) -> dict[str, Any]:
     """Write one file and, when it is in place, the manifest beside it."""
     (kind,), manifest_path = options.formats, manifest_beside(out)
     extractor = Extractor(run)
     exporter = Exporter(extractor, options)
-    point, more = measured_choice(extractor, limits, search)
-    extracted = extractor.extract(point)
+    extracted, more = extract_affordable(extractor, limits, search, best)
     make_folder(out.parent, out)
     facts: dict[str, Any] = {}
     manifest_path.unlink(missing_ok=True)  # a replaced file's, which would not be true of the new one

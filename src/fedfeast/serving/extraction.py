@@ -25,7 +25,7 @@ from fedfeast.randomness import named_generator
 from fedfeast.recipes.building import build_server
 from fedfeast.runs import Run
 from fedfeast.serving.accuracy import measure_figures
-from fedfeast.serving.choice import Limits, MeasureLatency, choose_point
+from fedfeast.serving.choice import Limits, MeasureLatency, best_point, better_point, choose_point
 from fedfeast.serving.elastic import least_possible, search_point
 from fedfeast.serving.families.registry import AnyFamily, family_of, uncalibrated
 from fedfeast.serving.families.standalone import Model
@@ -67,11 +67,34 @@ class Extractor:
         # With their cost under the run's weights, least price first; without a test set those that clients measured.
         self.points = tuple(point for point in self._planned if self._measured_on is None or self._is_recorded(point))
 
-    def choose(self, limits: Limits, search: bool = False, measure: MeasureLatency | None = None) -> OperatingPoint:
-        """Return the largest affordable point, or with ``search`` the fittest network that was never cached."""
+    def choose(
+        self, limits: Limits, search: bool = False, measure: MeasureLatency | None = None, best: bool = False
+    ) -> OperatingPoint:
+        """Return the largest affordable point, with ``best`` that which validated best.
+
+        With ``search`` it is the fittest network that was never cached.
+        """
         if search:
             return search_point(self._built, limits)
-        return choose_point(self.points, limits, measure, hint=least_possible(self._built))
+        hint = least_possible(self._built)
+        if best:
+            return best_point(self.points, limits, self._merits(), measure, hint)
+        return choose_point(self.points, limits, measure, hint)
+
+    def better(
+        self, point: OperatingPoint, limits: Limits, measure: MeasureLatency | None = None
+    ) -> OperatingPoint | None:
+        """Return the smaller network within the limits that validated best, where that is better than this one."""
+        return better_point(self.points, point, limits, self._merits(), measure)
+
+    def require_validated(self) -> None:
+        """Refuse to go by validation figures of a run that has none of its best round's weights by size."""
+        if not self.validated():
+            folder = self.run.folder.path
+            raise InvalidInput(
+                f"--best goes by what every size comes to on the validation examples, and {folder} has no such figures "
+                f"of its best round: run fedfeast evaluate {folder} when it has been trained, or leave --best out."
+            )
 
     def extract(self, point: OperatingPoint, validate: bool = True) -> Extracted:
         """Recalibrate a point; measure its accuracies where the run's evaluation has none, validation if wanted."""
@@ -164,11 +187,20 @@ class Extractor:
     def recorded_value(self, point: OperatingPoint) -> float | None:
         """Return a point's scoring metric on the test set from the same evaluation; None where it has none."""
         measured = self._recorded_point(point, "test")
-        return None if measured is None else measured.get("value", measured.get("accuracy"))
+        return None if measured is None else _value(measured)
+
+    def validated(self) -> dict[OperatingPoint, float]:
+        """Return what points came to on the validation examples, from the same evaluation; none where it has none."""
+        rows = {_key(row): row for row in self._recorded("validation_curve")}
+        found = {point: rows.get((point.name, point.macs, point.parameters)) for point in self.points}
+        return {point: _value(row) for point, row in found.items() if row is not None}
+
+    def _merits(self) -> dict[OperatingPoint, float]:
+        return {point: self.metric.merit(value) for point, value in self.validated().items()}
 
     def _recorded_point(self, point: OperatingPoint, split: str) -> Mapping[str, Any] | None:
         for one in self._recorded("curve" if split == "test" else f"{split}_curve"):
-            if (one["name"], one["macs"], one["parameters"]) == (point.name, point.macs, point.parameters):
+            if _key(one) == (point.name, point.macs, point.parameters):
                 return one
         return None
 
@@ -308,6 +340,16 @@ class Extractor:
 def _given(statistics: Statistics) -> dict[str, Any]:
     """Say that the statistics are the clients' own; the hash is of themselves."""
     return {"by": "clients", "sha256": _hash(*(part for both in statistics.values() for part in both))}
+
+
+def _key(row: Mapping[str, Any]) -> tuple[str, int, int]:
+    """Return what tells the networks of a recorded curve apart."""
+    return row["name"], row["macs"], row["parameters"]
+
+
+def _value(row: Mapping[str, Any]) -> float:
+    """Return a recorded network's scoring metric; the first release wrote its accuracy alone."""
+    return float(row["value"] if "value" in row else row["accuracy"])
 
 
 def _plain(architecture: Any) -> Any:

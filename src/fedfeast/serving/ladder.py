@@ -9,7 +9,7 @@ from typing import Any
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import OperatingPoint
 from fedfeast.runs import Run
-from fedfeast.serving.bundle import is_written_here, load_bundle, loader_source
+from fedfeast.serving.bundle import chosen_facts, is_written_here, load_bundle, loader_source
 from fedfeast.serving.choice import Limits, spread_points
 from fedfeast.serving.exporting import SUFFIXES, Exporter, ExportOptions
 from fedfeast.serving.extraction import Extractor
@@ -31,23 +31,25 @@ def export_ladder(
     options: ExportOptions | None = None,
     on_rung: OnRung = lambda done, total, manifest: None,
     force: bool = False,
+    best: bool = False,
 ) -> dict[str, Any]:
     """Write a bundle with exports for every budget in MACs, or for so many sizes from least to largest.
 
     Returns the index. Budgets that the same network serves share it. Accuracies come from the run's evaluation.
-    With ``force`` the ladder replaces one, or a bundle, that lies there.
+    With ``force`` the ladder replaces one, or a bundle, that lies there. With ``best`` it has only networks that no
+    smaller one validates better than.
     """
     if Path(out).suffix in SUFFIXES:
         raise InvalidInput(f"--out {out} is one file, and a ladder is a folder: leave {Path(out).suffix} out.")
     refuse_unknown_ending(Path(out))
     extractor = Extractor(run)
     exporter = Exporter(extractor, options or ExportOptions())
-    served = plan_rungs(extractor, budgets)
+    served = plan_rungs(extractor, budgets, best)
     with whole_folder(Path(out), is_written_here if force else None) as folder:
         rungs = []
         for number, (point, budgets_macs) in enumerate(served.items(), start=1):
             name = f"{number:02d}-{re.sub(r'[^A-Za-z0-9._-]+', '-', point.name)}"
-            manifest = _write_rung(folder / name, extractor, exporter, point)
+            manifest = _write_rung(folder / name, extractor, exporter, point, "best" if best else "largest")
             rungs.append({"folder": name, "budgets_macs": budgets_macs, **_summary(manifest)})
             on_rung(number, len(served), manifest)
         write_text(folder / "model.py", loader_source())
@@ -56,27 +58,42 @@ def export_ladder(
         return write_manifest(folder / INDEX, content, files)
 
 
-def plan_rungs(extractor: Extractor, budgets: int | Sequence[float]) -> dict[OperatingPoint, list[float]]:
+def plan_rungs(
+    extractor: Extractor, budgets: int | Sequence[float], best: bool = False
+) -> dict[OperatingPoint, list[float]]:
     """Return the points to write, least MACs first, each with the budgets it serves."""
+    if best:
+        extractor.require_validated()
     if isinstance(budgets, int):
-        return {point: [float(point.price)] for point in spread_points(extractor.points, budgets)}
+        points = [one for one in extractor.points if not best or _is_best(extractor, one)]
+        return {point: [float(point.price)] for point in spread_points(points, budgets)}
     if not budgets:
         raise InvalidInput("--budgets is empty: give MACs like 25e6,50e6.")
     served: dict[OperatingPoint, list[float]] = {}
     for budget in sorted(budgets):
-        served.setdefault(extractor.choose(Limits(max_macs=budget)), []).append(float(budget))
+        served.setdefault(extractor.choose(Limits(max_macs=budget), best=best), []).append(float(budget))
     return served
 
 
-def _write_rung(folder: Path, extractor: Extractor, exporter: Exporter, point: OperatingPoint) -> dict[str, Any]:
+def _is_best(extractor: Extractor, point: OperatingPoint) -> bool:
+    """Return whether no better validated network is affordable to all who afford this one."""
+    return extractor.choose(Limits(max_macs=point.price), best=True) == point
+
+
+def _write_rung(
+    folder: Path, extractor: Extractor, exporter: Exporter, point: OperatingPoint, chosen_by: str
+) -> dict[str, Any]:
     folder.mkdir()
     # Choice: validating costs more than all the rest; a ladder takes what the run's evaluation recorded.
-    return exporter.write_bundle(extractor.extract(point, validate=False), folder)
+    extracted = extractor.extract(point, validate=False)
+    better = extractor.better(point, Limits(max_macs=point.price))
+    return exporter.write_bundle(extracted, folder, chosen_facts(extractor, chosen_by, point, better))
 
 
 def _summary(manifest: dict[str, Any]) -> dict[str, Any]:
     keys = ["name", "macs", "price", "parameters", "bytes", "test_accuracy", "validation_accuracy"]
     keys += ["task", "metric", "test_figures", "validation_figures"]  # of other tasks
+    keys += ["better"]
     return {**{key: manifest[key] for key in keys if key in manifest}, "exports": manifest["exports"]}
 
 

@@ -1,22 +1,19 @@
-"""Measured latency: how long one inference takes on this device, and the choice by it."""
+"""Measured latency: how long one inference takes on this device."""
 
 import statistics
 from collections.abc import Callable, Hashable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from fedfeast.errors import InvalidInput
 from fedfeast.federation import OperatingPoint
 from fedfeast.machine import processor_and_cores, usable_cores
-from fedfeast.serving.choice import Limits
 from fedfeast.serving.extraction import Extractor
 from fedfeast.serving.families.standalone import Model
 from fedfeast.serving.onnx.graph import build_onnx, default_opset
 from fedfeast.serving.onnx.packages import import_onnxruntime
 from fedfeast.serving.onnx.session import Session
-from fedfeast.serving.phones.measurements import device_times
 from fedfeast.stopwatch import Repeats, time_calls
 
 WARM_UPS, REPEATS = 5, 30
@@ -72,23 +69,6 @@ class LatencyMeter:
     def __call__(self, point: OperatingPoint) -> float:
         """Return a point's median latency in milliseconds."""
         return self.latency(point).median_ms
-
-
-def measured_choice(
-    extractor: Extractor, limits: Limits, search: bool, meter: LatencyMeter | None = None
-) -> tuple[OperatingPoint, dict[str, Any]]:
-    """Return the largest affordable point and, where latency is a limit, what the manifest says of it."""
-    if limits.max_latency_ms is None:
-        return extractor.choose(limits, search), {}
-    if limits.measured_on is not None:
-        if search:
-            raise InvalidInput("--search finds networks that nobody has measured: leave it out, or --measured.")
-        times = device_times(extractor.points, limits.measured_on)
-        point = times.choose(limits)
-        return point, {"latency": times.latency(point)}
-    meter = meter or LatencyMeter(extractor)
-    point = extractor.choose(limits, search, meter)
-    return point, {"latency": asdict(meter.latency(point))}
 
 
 def measure_run(

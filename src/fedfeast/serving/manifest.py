@@ -9,6 +9,7 @@ from typing import Any
 from fedfeast.data.tasks import ACCURACY, Metric, task_named
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation.by_clients import KEPT_BACK
+from fedfeast.units import format_macs
 from fedfeast.whole_files import sha256_of, write_json
 
 MOST_BYTES = 16 << 20  # of a manifest; those of a vocabulary have a megabyte
@@ -73,6 +74,18 @@ def label_of(manifest: Mapping[str, Any]) -> str:
     """Return what that value is called: a test's, unless it was measured on examples that clients kept back."""
     sources, metric = manifest["figures_from" if "task" in manifest else "accuracy_from"], metric_of(manifest)
     return metric.name if sources["test"] == KEPT_BACK else f"test {metric.name}"
+
+
+def better_in_words(manifest: Mapping[str, Any]) -> str | None:
+    """Say which other network of the run does better within the same limits; None where none is known to."""
+    if "better" not in manifest:
+        return None
+    better, metric = manifest["better"], metric_of(manifest)
+    kind = "the run's network" if manifest["chosen_by"] == "search" else "the smaller network"
+    return (
+        f"{kind} of {format_macs(better['macs'])} MACs has the better {better['measured_on']} {metric.name}, "
+        f"{metric.show(better['value'])} against {metric.show(better['against'])}"
+    )
 
 
 def seal_of(manifest: Mapping[str, Any]) -> str:

@@ -1,24 +1,18 @@
 """The protocol that the runs of a study share: where they must agree, and how it is told."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import published
 from fedfeast.federation import ServerOptimiser
 from fedfeast.recipes import Recipe, load_recipe
 from fedfeast.recipes.building import build_selection
+from fedfeast.recipes.recipe import differing_settings
 from fedfeast.studies.study import LETTER, RECIPES
 from fedfeast.units import format_macs
 
 # Choice: who computes, how exactly and how often it is saved is no part of the protocol (docs/decisions/016).
 ALWAYS_FREE = ("name", "seed", "method", "engine", "checkpoint", "data.folder")
-
-
-def differences(one: Recipe, other: Recipe) -> dict[str, tuple[Any, Any]]:
-    """Return every setting in which two recipes differ, with both values."""
-    ours, theirs = one.settings(), other.settings()
-    return {key: (ours.get(key), theirs.get(key)) for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)}
 
 
 def is_of(setting: str, names: Sequence[str]) -> bool:
@@ -35,7 +29,7 @@ def refuse_disagreement(recipes: Mapping[str, Recipe], varied: Sequence[str]) ->
     """Refuse to compare runs, given by label, that differ in more than the settings varied on purpose."""
     (first_label, first), *others = recipes.items()
     for label, recipe in others:
-        for key, (one, other) in differences(first, recipe).items():
+        for key, (one, other) in differing_settings([first, recipe]).items():
             if not is_of(key, (*ALWAYS_FREE, *varied)):
                 raise InvalidInput(
                     f"the runs {first_label!r} and {label!r} cannot be compared: {key} is {one!r} in the one and "
@@ -101,7 +95,7 @@ def departures(base: Recipe) -> list[str]:
     shipped = load_recipe(RECIPES[_dataset_of(base)])
     changed = {
         key: values
-        for key, values in differences(base, shipped).items()
+        for key, values in differing_settings([base, shipped]).items()
         if not is_of(key, ("name", "seed", "data.folder"))
     }
     if changed:

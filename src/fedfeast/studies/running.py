@@ -13,12 +13,13 @@ from typing import Any, Protocol
 from fedfeast.engines.ranks import join_ranks
 from fedfeast.errors import InvalidInput
 from fedfeast.recipes import Recipe, load_recipe
+from fedfeast.recipes.recipe import differing_settings
 from fedfeast.runs import Observer, Run
 from fedfeast.runs.folder import RunFolder
 from fedfeast.runs.training import Silent
 from fedfeast.studies.arms import Arm
 from fedfeast.studies.options import StudyOptions
-from fedfeast.studies.protocol import differences, is_of, own_of_methods, refuse_disagreement
+from fedfeast.studies.protocol import is_of, own_of_methods, refuse_disagreement
 from fedfeast.studies.results import Outcome, Results
 from fedfeast.studies.side_by_side import (
     PendingRun,
@@ -175,7 +176,7 @@ def folder_name(recipe: Recipe) -> str:
     options = recipe.method.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
     changed = {
         key: ours
-        for key, (ours, _) in differences(recipe, load_recipe(recipe.name)).items()
+        for key, (ours, _) in differing_settings([recipe, load_recipe(recipe.name)]).items()
         if not is_of(key, ("method", "seed", "data", "engine", "checkpoint"))
     }
     told = [f"{key.rpartition('.')[2]} {value}" for key, value in {**options, **changed}.items()]

@@ -1,7 +1,10 @@
+import re
+
 import pytest
 import torch
 
-from fedfeast.engines.graphs.captures import CannotCapture, capturing
+from fedfeast.engines.graphs.captures import CannotCapture, _place, capturing
+from fedfeast.engines.graphs.gradient_plan import blank_for_head
 from fedfeast.errors import InvalidInput
 
 
@@ -23,3 +26,9 @@ def test_the_work_and_the_reason_are_named() -> None:
 def test_what_has_a_meaning_of_its_own_keeps_it(error: Exception) -> None:
     with pytest.raises(type(error), match=str(error)), capturing("the network"):
         raise error
+
+
+def test_without_code_of_a_user_the_place_is_the_package_s_own() -> None:
+    with pytest.raises(IndexError) as raised:
+        blank_for_head(torch.empty(1))
+    assert re.fullmatch(r", gradient_plan\.py line \d+", _place(raised.value))

@@ -7,7 +7,7 @@ import sys
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from shutil import copytree
+from shutil import copytree, rmtree
 from typing import Any
 
 import pytest
@@ -234,6 +234,46 @@ def test_several_runs_are_compared_where_their_data_are_the_same(
     page.get_by_role("button", name="other").click()
     expect(page.locator("#title")).to_have_text("other")
     expect(page.locator("#history-text")).to_contain_text("in round")
+
+
+def test_a_smaller_model_that_validates_better_is_offered(
+    visitor: Any, serve: Serve, validated_as: Callable[..., Path]
+) -> None:
+    page = visitor.open(serve(validated_as(0.2, 0.9, 0.3, 0.5, 0.6, 0.6, 0.7, 0.8)))
+    expect(page.locator("#state")).to_have_text("finished")
+    chosen, rule = page.locator("#chosen"), page.locator("#rule")
+    page.locator("#budget").press("End")
+    expect(chosen).to_contain_text("This device gets the 4.975M model")
+    better = "The smaller 257.3k model has the better validation accuracy: 90.00 % against 80.00 %."
+    expect(chosen).to_contain_text(better)
+    expect(rule.get_by_role("button", name="takes the largest")).to_have_attribute("aria-pressed", "true")
+    chosen.get_by_role("button", name="Take the best instead").click()
+    expect(chosen).to_contain_text("This device gets the 257.3k model")
+    expect(chosen).not_to_contain_text("better validation accuracy")
+    expect(page.locator("#lead")).to_contain_text("Each device takes the best model it affords.")
+    expect(page.locator("#variants tr.is-chosen")).to_contain_text("257.3k")
+    assert page.evaluate(CONTRAST) == []
+    rule.get_by_role("button", name="takes the largest").click()
+    expect(chosen).to_contain_text(better)
+    assert page.evaluate(CONTRAST) == []
+
+
+def test_a_run_whose_folder_is_deleted(visitor: Any, serve: Serve, trained: Path, tmp_path: Path) -> None:
+    copytree(trained, tmp_path / "deleted")
+    page = visitor.open(serve(tmp_path / "deleted", trained), complaints_expected=True)  # of every 410
+    expect(page.locator("#chosen")).to_contain_text("This device gets the")
+    rmtree(tmp_path / "deleted")
+    expect(page.locator("#state")).to_have_text("gone")
+    expect(page.locator("#note")).to_have_text("The run's folder is gone.")
+    expect(page.locator("#chosen")).to_have_text("This device getsNothingThe run's folder is gone.")
+    expect(page.locator("#curve")).to_have_text("The run's folder is gone.")
+    expect(page.locator("#variants tbody")).to_have_text("none")
+    expect(page.locator("#try")).to_be_hidden()
+    page.get_by_role("button", name="digits").click()
+    expect(page.locator("#state")).to_have_text("finished")
+    expect(page.locator("#chosen")).to_contain_text("This device gets the")
+    assert not (tmp_path / "deleted").exists()
+    page.context.close()
 
 
 def test_a_run_that_trains_is_followed(visitor: Any, serve: Serve, tmp_path: Path) -> None:

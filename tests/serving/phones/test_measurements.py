@@ -4,10 +4,10 @@ import pytest
 
 import fedfeast
 from fedfeast.errors import InvalidInput
+from fedfeast.serving.bundle import extract_affordable
 from fedfeast.serving.choice import Limits, MeasuredOn
 from fedfeast.serving.exporting import export
 from fedfeast.serving.extraction import Extractor
-from fedfeast.serving.latency import measured_choice
 from fedfeast.serving.phones.measurements import device_times, join_measurements, read_measurements
 
 PHONES = """\
@@ -49,25 +49,30 @@ def test_models_by_name_macs_folder_and_id(extractor: Extractor, phones: Path) -
 def test_a_device_gets_the_largest_that_was_measured_within_its_limit(
     extractor: Extractor, phones: Path, limit: float, device: str, macs: int
 ) -> None:
-    limits = Limits(max_latency_ms=limit, measured_on=MeasuredOn(phones, device))
-    point, more = measured_choice(extractor, limits, search=False)
-    assert point.macs == macs
-    assert more["latency"]["device"] == device
+    assert device_times(extractor.points, MeasuredOn(phones, device)).choose(Limits(max_latency_ms=limit)).macs == macs
 
 
 def test_other_limits_hold_too(extractor: Extractor, phones: Path) -> None:
-    measured_on = MeasuredOn(phones, "Pixel 8")
-    assert measured_choice(extractor, Limits(2e5, None, 100, measured_on), False)[0].macs == 128_320
-    with pytest.raises(
-        InvalidInput, match=r"none of the 3 models that .*phones.csv has of Pixel 8 fits 10 MACs and 100 ms"
-    ):
-        measured_choice(extractor, Limits(10, None, 100, measured_on), False)
+    times = device_times(extractor.points, MeasuredOn(phones, "Pixel 8"))
+    assert times.choose(Limits(max_macs=2e5, max_latency_ms=100)).macs == 128_320
+    sentence = r"none of the 3 models that .*phones.csv has of Pixel 8 fits 10 MACs and 100 ms"
+    with pytest.raises(InvalidInput, match=sentence):
+        times.choose(Limits(max_macs=10, max_latency_ms=100))
     with pytest.raises(InvalidInput, match=r"at most 0.5 ms on Pixel 8: the fastest that .*phones.csv has takes 1 ms"):
-        measured_choice(extractor, Limits(max_latency_ms=0.5, measured_on=measured_on), False)
-    with pytest.raises(InvalidInput, match="--search finds networks that nobody has measured"):
-        measured_choice(extractor, Limits(max_latency_ms=5, measured_on=measured_on), True)
+        times.choose(Limits(max_latency_ms=0.5))
     with pytest.raises(InvalidInput, match="no limit was given for them: say --max-latency"):
-        Limits(max_macs=1e6, measured_on=measured_on)
+        Limits(max_macs=1e6, measured_on=MeasuredOn(phones))
+
+
+def test_best_and_search(extractor: Extractor, phones: Path) -> None:
+    limits = Limits(max_latency_ms=100, measured_on=MeasuredOn(phones, "Pixel 8"))
+    values = extractor.validated()
+    measured = [extractor.points[place] for place in (0, 3, 7)]
+    best = max(measured, key=lambda point: (extractor.metric.merit(values[point]), -point.price))
+    extracted, more = extract_affordable(extractor, limits, best=True)
+    assert (extracted.point, more["chosen_by"], more["latency"]["device"]) == (best, "best", "Pixel 8")
+    with pytest.raises(InvalidInput, match="--search finds networks that nobody has measured"):
+        extract_affordable(extractor, limits, search=True)
 
 
 def test_which_device(extractor: Extractor, phones: Path, tmp_path: Path) -> None:

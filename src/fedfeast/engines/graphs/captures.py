@@ -9,7 +9,7 @@ import torch
 
 from fedfeast.errors import InvalidInput
 
-PACKAGES = (Path(torch.__file__).parent, Path(__file__).parents[2])  # whose lines say nothing about a network
+TORCH, PACKAGE = Path(torch.__file__).parent, Path(__file__).parents[2]  # whose lines say little about a network
 
 
 class CannotCapture(Exception):
@@ -30,10 +30,10 @@ def capturing(what: str) -> Iterator[None]:
 
 
 def _place(error: Exception) -> str:
-    """Return the last line that is neither torch's nor the package's own, where there is one."""
-    own = [
-        frame
-        for frame in extract_tb(error.__traceback__)
-        if not any(Path(frame.filename).is_relative_to(package) for package in PACKAGES)
-    ]
-    return f", {Path(own[-1].filename).name} line {own[-1].lineno}" if own else ""
+    """Return the last line of a user's own code, or without any the last one of this package."""
+    frames = extract_tb(error.__traceback__)[1:]  # the first is the context's own
+    for packages in ((TORCH, PACKAGE), (TORCH,)):
+        own = [one for one in frames if not any(Path(one.filename).is_relative_to(package) for package in packages)]
+        if own:
+            return f", {Path(own[-1].filename).name} line {own[-1].lineno}"
+    return ""

@@ -9,7 +9,7 @@ const capital = (words) => words[0].toUpperCase() + words.slice(1);
 const isShare = () => page.about.metric.unit === "%";
 const shown = (value) => (isShare() ? 100 * value : value); // as charts and people read the metric
 const figure = (value) => (isShare() ? percent(value) : `${Number(value.toPrecision(4))}`);
-const LIVE = new Set(["waiting", "training", "evaluating", "stopped"]);
+const LIVE = new Set(["waiting", "training", "evaluating", "stopped", "gone"]);
 const MOST_TRIED = 8; // models that look at an image
 const MOST_DOTTED = 12; // models that the fleet's chart marks
 const SLIDER_STEPS = 600;
@@ -28,8 +28,10 @@ const page = {
   fleet: null,
   rounds: [],
   unit: "macs",
+  takesBest: false, // of the models that a device affords the one that validates best, and not the largest
   budget: {}, // by unit
   chosen: null,
+  better: null, // a smaller model that validates better than the chosen one
   image: null,
 };
 
@@ -132,6 +134,7 @@ function show(news) {
   if (!news) return;
   showRuns();
   showUnits();
+  showRule();
   showTable();
   showTry();
   startBudget();
@@ -139,7 +142,9 @@ function show(news) {
   inBrowser.show(page.about, models());
 }
 
-const STATES = { waiting: "waiting", training: "training", stopped: "stopped", evaluating: "measuring", unevaluated: "not measured", finished: "finished" };
+const STATES = { waiting: "waiting", training: "training", stopped: "stopped", evaluating: "measuring", unevaluated: "not measured", finished: "finished", gone: "gone" };
+
+const isGone = () => page.about.state === "gone";
 
 function showHead() {
   const { about } = page, state = at("state");
@@ -150,8 +155,8 @@ function showHead() {
   at("choose-title").textContent = `${capital(about.metric.label)} at every cost`;
   document.title = `${about.name} · fedfeast`;
   const clients = about.clients === null ? "" : ` over ${count(about.clients)} clients`;
-  at("lead").textContent = `One elastic network, trained with ${about.method} on ${about.data}${clients}. Each device takes the largest model it affords.`;
-  const going = about.state !== "finished" && about.state !== "unevaluated";
+  at("lead").textContent = `One elastic network, trained with ${about.method} on ${about.data}${clients}. Each device takes the ${takesBest() ? "best" : "largest"} model it affords.`;
+  const going = !["finished", "unevaluated", "gone"].includes(about.state);
   at("progress").hidden = !going;
   const track = at("progress").querySelector(".track");
   track.setAttribute("aria-valuemax", about.total_rounds);
@@ -238,6 +243,21 @@ function showUnits() {
   })));
 }
 
+const isValidated = () => models().some((one) => one.validation_value !== null);
+const takesBest = () => page.takesBest && isValidated();
+
+function showRule() {
+  at("rule").hidden = !isValidated();
+  at("rule").replaceChildren(...[["takes the largest", false], ["takes the best", true]].map(([name, best]) => segment([name], best === takesBest(), () => takeBest(best))));
+}
+
+function takeBest(best) {
+  page.takesBest = best;
+  showHead();
+  showRule();
+  choose();
+}
+
 function range() {
   const { key } = UNITS[page.unit];
   const values = [...page.runs.values()].filter((one) => one.data === page.about.data).flatMap((one) => one.variants.map((variant) => variant[key])).filter((value) => value !== null);
@@ -289,7 +309,9 @@ async function chooseOnce() {
   const { query, key } = UNITS[page.unit], budget = page.budget[page.unit];
   try {
     refuseTooLittle(key, budget);
-    page.chosen = (await get("choose", { [query]: budget })).variant;
+    const answer = await get("choose", { [query]: budget, ...(takesBest() ? { best: true } : {}) });
+    page.chosen = answer.variant;
+    page.better = answer.better;
     showChosen(null);
   } catch (error) {
     if (!isExpected(error)) throw error;
@@ -319,7 +341,7 @@ function showCurve() {
       .sort((one, other) => one[0] - other[0]);
     return { label: names.length > 1 ? name : `test ${label}`, colour: index, points, line: true, thin: name !== page.about.name };
   }).filter((one) => one.points.length);
-  if (!lines.length) {
+  if (!lines.length || isGone()) {
     const measured = label === "accuracy" ? "accuracies are" : `${label} is`;
     const why = models().length ? `The models can be had already; their test ${measured} measured when training ends.` : page.about.note;
     return charts.draw(at("curve"), { empty: why, x: {}, y: {} });
@@ -355,7 +377,7 @@ function showChosen(problem) {
   const { chosen, about } = page, card = at("chosen");
   if (!chosen) {
     const words = problem ? problem.message : models().length ? "" : about.note;
-    const title = problem?.content?.least_macs ? "Nothing fits" : "No model yet";
+    const title = problem?.content?.least_macs ? "Nothing fits" : isGone() || problem?.status === 410 ? "Nothing" : "No model yet";
     card.replaceChildren(element("p", "eyebrow", "This device gets"), element("p", "big", title), element("p", "sub", words));
     if (problem?.content?.least_macs && page.unit !== "latency") {
       const { unit } = UNITS[page.unit], least = page.unit === "macs" ? problem.content.least_macs : problem.content.least_parameters;
@@ -369,17 +391,28 @@ function showChosen(problem) {
   }
   const facts = [["Cost", `${count(chosen.macs)} MACs`], ...(chosen.price === chosen.macs ? [] : [["Priced at", `${count(chosen.price)} MACs`]]), ["Size", `${count(chosen.parameters)} parameters`]];
   if (chosen.latency_ms !== null) facts.push(["Latency here", charts.formats.milliseconds(chosen.latency_ms)]);
-  if (chosen.clients !== null) facts.push(["Clients it serves", `${count(chosen.clients)} of ${count(about.clients)}`]);
+  if (chosen.validation_value !== null) facts.push([`Validation ${about.metric.label}`, figure(chosen.validation_value)]);
+  if (chosen.clients !== null && !takesBest()) facts.push(["Clients it serves", `${count(chosen.clients)} of ${count(about.clients)}`]);
   facts.push(["Round", `${count(about.served_round)}${servedVector(about)}`]);
   const list = element("dl", "", ...facts.flatMap(([name, value]) => [element("dt", "", name), element("dd", "", value)]));
   const big = chosen.test_value === null
     ? [element("p", "big", chosen.name, " ", element("small", "", "MACs"))]
     : [element("p", "big", figure(chosen.test_value), " ", element("small", "", `test ${about.metric.label}`))];
   const buttons = element("div", "buttons", download(chosen.id, "onnx", "↓ ONNX", true), download(chosen.id, "safetensors", "↓ safetensors", false));
-  card.replaceChildren(element("p", "eyebrow", `This device gets the ${chosen.name} model`), ...big, list, buttons, command(chosen.id));
+  card.replaceChildren(element("p", "eyebrow", `This device gets the ${chosen.name} model`), ...big, list, ...betterNote(), buttons, command(chosen.id));
   const { unit, format } = UNITS[page.unit], budget = charts.formats[format](page.budget[page.unit]).replace(" ms", "");
   const value = chosen.test_value === null ? "" : `, ${figure(chosen.test_value)}`;
   at("budget").setAttribute("aria-valuetext", `${budget} ${unit}: the ${chosen.name} model${value}`);
+}
+
+/* The largest is not always the best. */
+function betterNote() {
+  const { better, chosen, about } = page;
+  if (!better) return [];
+  const button = element("button", "button", "Take the best instead");
+  button.type = "button";
+  button.addEventListener("click", () => takeBest(true));
+  return [element("p", "note better", `The smaller ${better.name} model has the better validation ${about.metric.label}: ${figure(better.validation_value)} against ${figure(chosen.validation_value)}.`, button)];
 }
 
 function download(id, kind, label, primary) {
@@ -443,7 +476,7 @@ function showFleet() {
   const { fleet } = page;
   if (!fleet) {
     at("fleet-text").textContent = "";
-    return charts.draw(at("fleet"), { empty: "The clients are known as soon as training begins.", x: {}, y: {} });
+    return charts.draw(at("fleet"), { empty: isGone() ? page.about.note : "The clients are known as soon as training begins.", x: {}, y: {} });
   }
   const least = models()[0]?.price ?? null;
   const bars = fleet.counts.map((value, index) => {
@@ -467,7 +500,7 @@ function showHistory() {
     ? `Best validation score so far: ${figure(best.validation_score)} in round ${count(best.round)}.`
     : "";
   if (!rounds.length) {
-    charts.draw(at("score"), { empty: "The first round is not finished yet.", x: {}, y: {} });
+    charts.draw(at("score"), { empty: isGone() ? about.note : "The first round is not finished yet.", x: {}, y: {} });
     return at("loss").replaceChildren();
   }
   charts.draw(at("score"), validated.length ? {
@@ -501,7 +534,7 @@ function showTable() {
     row.dataset.id = one.id;
     return row;
   }));
-  if (!rows.length) at("variants").tBodies[0].replaceChildren(element("tr", "", element("td", "", "none yet")));
+  if (!rows.length) at("variants").tBodies[0].replaceChildren(element("tr", "", element("td", "", isGone() ? "none" : "none yet")));
 }
 
 function markChosen() {

@@ -26,11 +26,15 @@ class DeviceTimes:
     file: Path
     milliseconds: Mapping[OperatingPoint, tuple[float, ...]]
 
+    def __call__(self, point: OperatingPoint) -> float:
+        """Return a network's median latency there; of one that was not measured, infinity."""
+        return statistics.median(self.milliseconds[point]) if point in self.milliseconds else math.inf
+
     def latency(self, point: OperatingPoint) -> dict[str, Any]:
         """Return what manifests say of a network's latency there."""
         times = self.milliseconds[point]
         return {
-            "median_ms": statistics.median(times),
+            "median_ms": self(point),
             "fastest_ms": min(times),
             "repeats": len(times),
             "device": self.device,
@@ -49,7 +53,7 @@ class DeviceTimes:
             raise InvalidInput(
                 f"none of the {len(medians)} models that {self.file} has of {self.device} fits {limits}."
             )
-        fastest = min(medians[point] for point in affordable)
+        fastest = min(map(self, affordable))
         raise InvalidInput(
             f"no model takes at most {limits.max_latency_ms:g} ms on {self.device}: the fastest that {self.file} has "
             f"takes {fastest:.3g} ms."
