@@ -16,10 +16,12 @@ def test_the_history_becomes_events(tmp_path: Path) -> None:
     folder.append_metrics(
         {**ROW, "round": 2, "learning_rate": 0.1, "losses": {"teacher": 1.0}, "validation_score": 0.5}
     )
-    scores = {"validation_score": 0.75, "validation_scores": {"global": 0.25, "average": 0.75}}
+    scores: dict[str, object] = {"validation_score": 0.75, "validation_scores": {"global": 0.25, "average": 0.75}}
+    scores["validation_sizes"] = [{"name": "1k", "macs": 1000, "value": 0.5}]
     folder.append_metrics({**ROW, "round": 3, "learning_rate": 0.1, "losses": {}, **scores})
     write_events([Run(folder)], tmp_path / "events")
     events = EventAccumulator(str(tmp_path / "events" / "run")).Reload()
     assert [(one.step, round(one.value, 3)) for one in events.Scalars("loss/teacher")] == [(1, 1.5), (2, 1.0)]
     assert [one.step for one in events.Scalars("validation population score")] == [2, 3]
     assert [one.value for one in events.Scalars("validation population score/global")] == [0.25]
+    assert [(one.step, one.value) for one in events.Scalars("validation by size/1k")] == [(3, 0.5)]

@@ -21,6 +21,7 @@ from fedfeast.flower.fleet import Fleet
 from fedfeast.flower.terms import Terms
 from fedfeast.flower.transport import Transport
 from fedfeast.own_code import remember, trusting
+from fedfeast.presentation.sizes import sizes_in_words
 from fedfeast.recipes.building import build_method
 from fedfeast.recipes.recipe import Recipe, load_recipe, parse_recipe
 from fedfeast.runs import Run
@@ -52,6 +53,8 @@ class LoggedProgress:
         """Say what a round brought."""
         losses = "".join(f", {role} loss {loss:.3f}" for role, loss in row["losses"].items())
         score = f", validation {self._metric.named(row['validation_score'])}" if "validation_score" in row else ""
+        if row.get("validation_sizes"):
+            score += f" (by size {sizes_in_words(row['validation_sizes'], self._metric)})"
         LOG.info(
             "round %d/%d: %d of %d answered in %.1f s%s%s",
             row["round"],

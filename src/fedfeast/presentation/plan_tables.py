@@ -70,6 +70,10 @@ def _lines(plan: Plan) -> dict[str, str]:
             f"{beyond['any']}; {beyond['largest']} with their largest"
         )
     lines["the served round is chosen by"] = plan["selection"]["figure"]
+    further = plan["sizes"]["further_points"]
+    if further:
+        cost = f"{100 * plan['sizes']['share_of_training']:.2g} % of training"
+        lines["sizes validated to be followed"] = f"{len(plan['selection']['points']) + len(further)}; for {cost}"
     if plan["coverage"] is not None:
         lines["psi_min, psi_max (local steps a round)"] = (
             f"{plan['coverage']['psi_min']:.3g}, {plan['coverage']['psi_max']:.3g}"

@@ -20,6 +20,7 @@ from fedfeast.presentation.run_charts import (
     history_charts,
     label_of,
 )
+from fedfeast.presentation.sizes import size_charts
 from fedfeast.presentation.tables import (
     best_scores,
     cost_headings,
@@ -58,7 +59,8 @@ def write_report(runs: Sequence[Run], path: Path | str) -> list[Path]:
                 "history",
                 history_charts(runs),
                 "Mean training loss by role, and validation score.",
-            )
+            ),
+            _sizes(runs, pictures),
         ],
         "runs": [_describe(run, pictures) for run in runs],
     }
@@ -112,6 +114,15 @@ def _curves(
     name = "curve" + (f"-{data}" if of_data else "") + (f"-{metric.name}" if of_metric else "")
     heading = f"{heading} on {data}" if of_data else heading
     return pictures.add(heading, name, curve_charts(measured), caption, published=has_published(measured))
+
+
+def _sizes(runs: Sequence[Run], pictures: Pictures) -> dict[str, Any] | None:
+    """Return the figure of sizes while training; None where no run kept any."""
+    charts = size_charts(runs)
+    if not charts:
+        return None
+    caption = "Validation of a few sizes of the network, from the smallest (violet) to the largest (green)."
+    return pictures.add("Sizes while training", "sizes", charts, caption)
 
 
 def _comparison(runs: Sequence[Run]) -> list[list[str]]:

@@ -8,7 +8,7 @@ from fedfeast.runs import Run
 
 
 def write_events(runs: Sequence[Run], folder: Path) -> None:
-    """Write every run's losses, validation score and learning rate as events below the folder."""
+    """Write every run's losses, validation scores, sizes and learning rate as events below the folder."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
@@ -22,5 +22,7 @@ def write_events(runs: Sequence[Run], folder: Path) -> None:
                     values["validation population score"] = row["validation_score"]
                 for vector, score in row.get("validation_scores", {}).items():
                     values[f"validation population score/{vector}"] = score
+                for size in row.get("validation_sizes", []):
+                    values[f"validation by size/{size['name']}"] = size["value"]
                 for name, value in values.items():
                     writer.add_scalar(name, value, row["round"])

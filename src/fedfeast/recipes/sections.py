@@ -418,6 +418,15 @@ class PrivacySection(Section):
     delta: float = Field(1e-5, gt=0, lt=1)
 
 
+def _read_sizes(value: Any) -> Any:
+    """Return which sizes are validated, an unset field's as none; refuse what is neither a word for it nor a number."""
+    value = "none" if value is None else value
+    is_count = isinstance(value, int) and not isinstance(value, bool) and value > 0
+    if not is_count and value not in ("auto", "all", "none"):
+        raise InvalidInput(f"evaluation.sizes = {value!r}: give auto, all, none, or a number of sizes from 1 on.")
+    return value
+
+
 class EvaluationSection(Section):
     """How often the served variants are validated, by whom, and by which figure."""
 
@@ -430,6 +439,8 @@ class EvaluationSection(Section):
     anchors: Numbers | None = None  # of that mean: rows of the served networks, counted from 0, or MACs
     # What a client counts for in the population score that chooses: the largest network it affords, or the best.
     score: Literal["largest", "best"] = "largest"
+    # Of which sizes a validation keeps the values: auto takes all where that costs little of training, else a few.
+    sizes: Annotated[Literal["auto", "all", "none"] | int, BeforeValidator(_read_sizes)] = "auto"
     calibration_augmented: bool = False  # whether served statistics are measured on images as training sees them
     calibration_batch: int | None = Field(None, ge=2)  # without it batches as equal as can be, of at most 250
 
@@ -458,6 +469,11 @@ class EvaluationSection(Section):
                     f"evaluation.{name} = {getattr(self, name)!r} needs the server's examples, and evaluation.by = "
                     "'clients' has none: leave it out, or set evaluation.by=server."
                 )
+        if self.by == "clients" and self.sizes not in ("auto", "none"):
+            raise InvalidInput(
+                f"evaluation.sizes = {self.sizes!r} needs the server's examples: with evaluation.by = 'clients' it is "
+                "auto, the sizes that clients are asked for anyway, or none."
+            )
         return self
 
 

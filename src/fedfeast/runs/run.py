@@ -45,6 +45,7 @@ from fedfeast.runs.builder_trial import warn_of_misfit
 from fedfeast.runs.checkpoint import Best, TrainingState
 from fedfeast.runs.folder import RunFolder
 from fedfeast.runs.interrupts import interruptible, uninterrupted
+from fedfeast.runs.size_history import SizeHistory, read_sizes
 from fedfeast.runs.time_budget import TimeBudget, TimeLimit, choose_budget, read_budget, sized, write_budget
 from fedfeast.runs.training import ClientSource, Observer, Silent, SimulatedClients, train_rounds
 from fedfeast.units import format_macs
@@ -156,6 +157,11 @@ class Run:
     def metric(self) -> Metric:
         """The metric by which the run's networks are judged."""
         return self.recipe.metric
+
+    @property
+    def size_history(self) -> SizeHistory:
+        """What each validated size came to while training, by name and round, least MACs first."""
+        return read_sizes(self.folder.metrics())
 
     @property
     def summary(self) -> dict[str, Any]:

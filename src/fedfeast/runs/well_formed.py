@@ -68,6 +68,11 @@ def _is_point(value: Any) -> bool:
     return known and misfit(value, _POINT, ("name", "macs", "parameters")) is None
 
 
+def _are_sizes(value: Any) -> bool:
+    checks = {"name": _is_text, "macs": _is_count, "value": _is_number}
+    return isinstance(value, list) and all(map(_has(checks, *checks), value))
+
+
 def _are_test_sets(value: Any) -> bool:
     return isinstance(value, dict) and all(_has({"curve": _is_curve}, "curve")(one) for one in value.values())
 
@@ -104,5 +109,6 @@ _ROUND: Mapping[str, Check] = {
     "payload_parameters": _is_count,
     "losses": _is_numbers,
     "validation_score": _is_number_or_none,
+    "validation_sizes": _are_sizes,
     "seconds": _is_number,
 }

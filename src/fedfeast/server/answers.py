@@ -89,12 +89,21 @@ class RunState(BaseModel):
     served_share: float | None
 
 
+class SizeValue(BaseModel):
+    """What a validated size came to: a value of the run's metric."""
+
+    name: str
+    macs: int
+    value: float
+
+
 class Round(BaseModel):
     """A finished round."""
 
     round: int
     losses: dict[str, float]
     validation_score: float | None
+    sizes: list[SizeValue]  # least MACs first; none where the round was not validated, or none is kept
     clients: int
     payload_parameters: int
     seconds: float

@@ -121,7 +121,7 @@ def _add_runs(app: FastAPI, collection: Collection) -> None:
         run: RunQuery = None,
         after: Annotated[int, Query(ge=0, le=10**9, description="Only rounds after this one.")] = 0,
     ) -> History:
-        """Tell the finished rounds: losses by role and validation scores."""
+        """Tell the finished rounds: losses by role, validation scores, and what each validated size came to."""
         found = _find(collection, run)
         rows = [row for row in found.seen.rows if row["round"] > after]
         return History.model_validate({"run": found.name, "rounds": rows})

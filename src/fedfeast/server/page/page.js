@@ -1,6 +1,7 @@
 /* The page: asks the API again and again, and shows what it says. */
 import { Pad } from "./drawing.js";
 import { InBrowser } from "./in-browser.js";
+import { sizeSeries, valuesIn } from "./sizes.js";
 
 const at = (id) => document.getElementById(id);
 const percent = (share, digits = 2) => `${(100 * share).toFixed(digits)} %`;
@@ -105,7 +106,7 @@ async function look() {
     if (mine !== turn) return;
     page.about = about;
     page.run = about.name;
-    if (news) await loadModels(about.runs);
+    if (news) await loadModels(about);
     if (mine !== turn) return;
     show(news);
     if (LIVE.has(about.state)) wait = 1200;
@@ -120,10 +121,10 @@ async function look() {
   }
 }
 
-async function loadModels(names) {
-  const all = await Promise.all(names.map((run) => get("variants", { run })));
+async function loadModels({ runs, clients }) {
+  const all = await Promise.all(runs.map((run) => get("variants", { run })));
   page.runs = new Map(all.map((one) => [one.run, one]));
-  page.fleet = page.about.clients === null ? null : await get("fleet");
+  page.fleet = clients === null ? null : await get("fleet");
 }
 
 // --- showing ----------------------------------------------------------------------------------------------------------
@@ -341,12 +342,14 @@ function showCurve() {
       .sort((one, other) => one[0] - other[0]);
     return { label: names.length > 1 ? name : `test ${label}`, colour: index, points, line: true, thin: name !== page.about.name };
   }).filter((one) => one.points.length);
+  const tested = lines.length > 0;
+  if (!tested) lines.push(...validatedLine(key));
   if (!lines.length || isGone()) {
     const measured = label === "accuracy" ? "accuracies are" : `${label} is`;
     const why = models().length ? `The models can be had already; their test ${measured} measured when training ends.` : page.about.note;
     return charts.draw(at("curve"), { empty: why, x: {}, y: {} });
   }
-  const anchors = page.unit === "macs" ? page.runs.get(page.about.name).anchors : [];
+  const anchors = tested && page.unit === "macs" ? page.runs.get(page.about.name).anchors : []; // of test sets
   at("beside-paper").hidden = !anchors.length;
   if (anchors.length) {
     lines.push({ label: "the paper's FEAST", colour: "ink", points: anchors.map((one) => [one.macs, one.accuracy]), line: false, mark: "diamond" });
@@ -354,7 +357,7 @@ function showCurve() {
   const [min, max] = range(), { chosen } = page;
   const budget = models().length && { x: page.budget[page.unit] ?? min, at: chosen?.[key], y: chosen && chosen.test_value !== null ? shown(chosen.test_value) : null };
   charts.draw(at("curve"), {
-    kind: "xy", x: { label: axis, scale: "log", format, min, max, unit }, y: metricAxis(`test ${label}`),
+    kind: "xy", x: { label: axis, scale: "log", format, min, max, unit }, y: metricAxis(`${tested ? "test" : "validation"} ${label}`),
     series: lines, legend: lines.length > 1, budget, anchors: anchors.map((one) => one.macs), onDrawn: placeSlider,
   });
 }
@@ -501,12 +504,14 @@ function showHistory() {
     : "";
   if (!rounds.length) {
     charts.draw(at("score"), { empty: isGone() ? about.note : "The first round is not finished yet.", x: {}, y: {} });
+    at("sizes-box").hidden = true;
     return at("loss").replaceChildren();
   }
   charts.draw(at("score"), validated.length ? {
     kind: "xy", height: 190, x: { ...x, label: "round" }, y: metricAxis("validation"),
     series: [{ label: `mean validation ${about.metric.label} over clients`, colour: 0, points: validated }],
   } : { empty: "No round is validated yet.", x: {}, y: {} });
+  showSizes(x);
   const roles = [...new Set(rounds.flatMap((row) => Object.keys(row.losses)))].sort();
   charts.draw(at("loss"), {
     kind: "xy", height: 210, x, y: { label: "training loss", format: "number", floor: 0 },
@@ -515,6 +520,22 @@ function showHistory() {
       points: rounds.filter((row) => role in row.losses).map((row) => [row.round, row.losses[role]]),
     })),
   });
+}
+
+function showSizes(x) {
+  const { label } = page.about.metric, series = sizeSeries(page.rounds, shown);
+  at("sizes-box").hidden = !series.length;
+  if (!series.length) return;
+  at("sizes-text").textContent = `Validation ${label} of the smallest to the largest model, round by round.`;
+  charts.draw(at("sizes"), { kind: "xy", height: 260, x, y: metricAxis(`validation ${label}`), series });
+}
+
+/* Until the test set is measured: what the models on offer came to when their round was validated. */
+function validatedLine(key) {
+  const { served_round, metric } = page.about, values = valuesIn(page.rounds, served_round);
+  const points = models().filter((one) => values.has(one.name) && one[key] !== null).map((one) => [one[key], shown(values.get(one.name)), 0, `${one.name} MACs`]);
+  points.sort((one, other) => one[0] - other[0]);
+  return points.length ? [{ label: `validation ${metric.label}, round ${count(served_round)}`, colour: Math.max(0, page.about.runs.indexOf(page.about.name)), points, line: true }] : [];
 }
 
 function showTable() {
