@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup chromium compiler browser-runtime demo fleet-demo test gpu-test lint check audit hooks bench gpu-bench clean
+.PHONY: help setup chromium compiler browser-runtime demo fleet-demo test gpu-test lint check audit dist hooks docs notebooks bench gpu-bench clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -57,8 +57,19 @@ audit: ## Look the pinned packages up among known holes; asks pypi.org, and fail
 	.venv/audit/bin/pip install --quiet pip-audit==2.10.1
 	.venv/audit/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
+dist: setup ## Build sdist and wheel into dist/ (docs/releasing.md)
+	rm -rf build dist
+	$(BIN)/python -m build
+
 hooks: setup ## Have git check format, lint and types at every commit
 	$(BIN)/pre-commit install
+
+docs: setup ## Build the site of all documents into build/site; a warning or a dead link is an error
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --fresh-env --quiet -b html -c docs/site -d build/doctrees . build/site
+	@echo "open build/site/index.html"
+
+notebooks: setup ## Execute the notebooks of docs/notebooks anew and keep their outputs
+	OMP_NUM_THREADS=1 $(BIN)/python docs/site/notebooks.py
 
 bench: setup ## Measure speed and memory; results belong in benchmarks/results/
 	$(BIN)/python benchmarks/scripts/eager_overhead.py

@@ -26,8 +26,9 @@ def configure(**config: str) -> Context:
 
 def test_a_run_has_the_folder_of_a_simulated_one(grid: LocalGrid, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    main(grid, configure(recipe="digits", settings="; ".join(SMALL), out=str(out)))
+    main(grid, configure(recipe="digits", settings="; ".join(SMALL), out=str(out), track="tensorboard"))
     run = Run.open(out)
+    assert any((out / "tracking" / "tensorboard").glob("events.*"))
     assert run.summary["clients"] == run.summary["participating_clients"] == 3
     assert [row["round"] for row in run.folder.metrics()] == [1, 2]
     assert run.summary["traffic"]["planned"]["mean_payload_parameters"] > 0

@@ -134,25 +134,18 @@ def latency(
 ) -> None:
     """Measure every served network's latency on this device, or read it of others; draw how good it is against it."""
     from fedfeast.app.progress import CountedProgress
-    from fedfeast.presentation.pictures import draw_latency
     from fedfeast.presentation.tables import latency_table
     from fedfeast.serving.extraction import Extractor
-    from fedfeast.serving.latency import measure_run
-    from fedfeast.whole_files import write_json
+    from fedfeast.serving.latency import latency as measure_latency
 
     extractor, picture = Extractor(folder), folder / "latency.png"
-    if any(extractor.recorded_value(point) is None for point in extractor.points):
-        raise InvalidInput(f"{folder} has no measured curve of its best round: run fedfeast evaluate {folder}.")
     if measured is not None:
         _present_measured(extractor, measured, max_latency, as_json)
         return
     if max_latency is not None:
         raise InvalidInput("--max-latency chooses for the devices of --measured: give both, or use fedfeast extract.")
     with CountedProgress(console_for(as_json), "measuring", len(extractor.points)) as progress:
-        times = measure_run(extractor, threads, repeats, lambda point: progress.advance(f"{point.name} MACs"))
-    write_json(folder / "latency.json", times)
-    for file in (picture, picture.with_suffix(".svg")):
-        draw_latency(times, file)
+        times = measure_latency(extractor, threads, repeats, lambda point: progress.advance(f"{point.name} MACs"))
     content = {**times, "picture": str(picture)}
     print_result(content, [latency_table(times), f"picture  {picture}"], as_json)
 

@@ -3,13 +3,17 @@
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from fedfeast.data.tasks import ACCURACY, Metric
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import OperatingPoint
+from fedfeast.frames import frame_of
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 # What a client gets: the largest point that it affords, or of all that it affords the one with the best value.
 Serving = Literal["largest", "best"]
@@ -89,6 +93,10 @@ class Curve:
             }
             for point in self.points
         ]
+
+    def to_frame(self) -> "DataFrame":
+        """Return the table as a pandas DataFrame by name."""
+        return frame_of(self.table(), "name", without="curve.table()")
 
     def facts(self) -> dict[str, Any]:
         """Return what a file must say beside the rows."""

@@ -210,7 +210,8 @@ def describe_device(measured: Mapping[str, Any]) -> list[RenderableType]:
     threads = f"{measured['threads']} thread{'s' if measured['threads'] > 1 else ''}"
     title = f"{escape(measured['recipe'])}, {measured['method']} on {escape(measured['device'])}, {threads}"
     title += f", {measured['runtime']}"
-    lines = [f"peak memory        {measured['peak_memory_megabytes']:.0f} MB of this process, torch included"]
+    peak = measured["peak_memory_megabytes"]
+    lines = [] if peak is None else [f"peak memory        {peak:.0f} MB of this process, torch included"]
     if measured.get("is_busy"):
         lines.append("busy               other programs disturbed it: some medians are over twice the fastest repeat")
     if "suggestion" in measured:

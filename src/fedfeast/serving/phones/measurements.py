@@ -98,6 +98,7 @@ def device_times(points: Sequence[OperatingPoint], measured_on: MeasuredOn) -> D
 
 def join_measurements(extractor: Extractor, file: Path | str, max_latency_ms: float | None = None) -> dict[str, Any]:
     """Return every device's measured networks with their recorded values and, within a limit, what each gets."""
+    extractor.require_curve()
     devices = []
     for times in read_measurements(file, extractor.points).values():
         rows = [
