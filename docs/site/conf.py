@@ -14,7 +14,14 @@ project_copyright = author
 
 # The pages lie where a reader of the repository looks for them, and so their links hold here and there.
 root_doc = "docs/README"
-include_patterns = ["docs/**", "benchmarks/README.md", "benchmarks/results/*.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
+include_patterns = [
+    "docs/**",
+    "benchmarks/README.md",
+    "benchmarks/results/*.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+]
 exclude_patterns = ["docs/site"]
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton", "contents", "equations", "generated", "llms"]
 

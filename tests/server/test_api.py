@@ -44,7 +44,7 @@ def test_a_run_and_its_parts(client: Any) -> None:
     ]
     fleet = client.get("/api/fleet").json()
     assert (fleet["clients"], fleet["served"]) == (40, 40)
-    assert client.get("/healthz").json() == {"status": "ok", "version": "0.1.0"}
+    assert client.get("/healthz").json() == {"status": "ok", "version": "0.1.0", "onnxruntime_web": None}
     assert client.get("/healthz").headers["cache-control"] == "no-cache"
     assert 'fedfeast_run_finished_rounds{run="digits"} 14' in client.get("/metrics").text
 

@@ -200,7 +200,7 @@ def latency_charts(measured: Mapping[str, Any]) -> list[Chart]:
             thin=True,
         ),
     )
-    axis = _latency_axis(measured, [point.x for point in every])
+    axis = _latency_axis([point.x for point in every], measured)
     notes = tuple(Note(best[place].x, best[place].y, best[place].name) for place in named)
     return [Chart(axis, metric_axis(metric), series, notes=notes, height=380)]
 
@@ -218,7 +218,7 @@ def compared_latency_charts(measured: Mapping[str, Mapping[str, Any]]) -> list[C
         ]
     return [
         Chart(
-            _latency_axis(first, [point.x for one in series for point in one.points]),
+            _latency_axis([point.x for one in series for point in one.points], first),
             metric_axis(metric),
             tuple(series),
         )
@@ -240,10 +240,24 @@ def _by_latency(measured: Mapping[str, Any], metric: Metric) -> tuple[list[Point
     ]
 
 
-def _latency_axis(measured: Mapping[str, Any], times_ms: Sequence[float]) -> Axis:
-    label = f"latency of one example (ms), {measured['device']}, {measured['threads']} threads"
+def _latency_axis(times_ms: Sequence[float], measured: Mapping[str, Any] | None = None) -> Axis:
+    device = "" if measured is None else f", {measured['device']}, {measured['threads']} threads"
     room = max((max(times_ms) / min(times_ms)) ** 0.15, 1.02)  # for names, and for equal times
+    label = f"latency of one example (ms){device}"
     return Axis(label, "milliseconds", "log", least=min(times_ms) / room, greatest=max(times_ms) * room)
+
+
+def device_latency_charts(joined: Mapping[str, Any]) -> list[Chart]:
+    """Return the metric against latencies that were measured elsewhere, a line a device."""
+    metric = metric_of(joined)
+    series = []
+    for number, device in enumerate(joined["devices"]):
+        rows = sorted(device["points"], key=lambda row: float(row["median_ms"]))
+        points = (Point(row["median_ms"], metric.shown(row["value"]), name=row["name"]) for row in rows)
+        series.append(Series(device["device"], tuple(points), number, mark_of(number)))
+    axis = _latency_axis([point.x for one in series for point in one.points])
+    limit = (joined["max_latency_ms"],) if "max_latency_ms" in joined else ()
+    return [Chart(axis, metric_axis(metric), tuple(series), anchors=limit, height=380)]
 
 
 def thin(points: Sequence[Point]) -> tuple[Point, ...]:

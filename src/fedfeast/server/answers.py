@@ -33,6 +33,7 @@ class Health(BaseModel):
 
     status: Literal["ok"] = "ok"
     version: str
+    onnxruntime_web: str | None  # its version, where the page can run models in the visitor's browser
 
 
 class Inputs(BaseModel):

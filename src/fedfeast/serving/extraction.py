@@ -87,6 +87,12 @@ class Extractor:
         """Return the smaller network within the limits that validated best, where that is better than this one."""
         return better_point(self.points, point, limits, self._merits(), measure)
 
+    def require_curve(self) -> None:
+        """Refuse a run whose best round has no measured curve."""
+        if any(self.recorded_value(point) is None for point in self.points):
+            folder = self.run.folder.path
+            raise InvalidInput(f"{folder} has no measured curve of its best round: run fedfeast evaluate {folder}.")
+
     def require_validated(self) -> None:
         """Refuse to go by validation figures of a run that has none of its best round's weights by size."""
         if not self.validated():

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from fedfeast.errors import InvalidInput
 from fedfeast.federation import OperatingPoint
 from fedfeast.machine import processor_and_cores, usable_cores
 from fedfeast.runs import Run
@@ -89,8 +88,7 @@ def latency(
 
     extractor = run if isinstance(run, Extractor) else Extractor(run)
     folder = extractor.run.folder.path
-    if any(extractor.recorded_value(point) is None for point in extractor.points):
-        raise InvalidInput(f"{folder} has no measured curve of its best round: run fedfeast evaluate {folder}.")
+    extractor.require_curve()
     measured = measure_run(extractor, threads, repeats, on_point)
     write_json(folder / "latency.json", measured)
     for suffix in (".png", ".svg"):

@@ -1,5 +1,6 @@
 /* The page: asks the API again and again, and shows what it says. */
 import { Pad } from "./drawing.js";
+import { InBrowser } from "./in-browser.js";
 import { sizeSeries, valuesIn } from "./sizes.js";
 
 const at = (id) => document.getElementById(id);
@@ -146,6 +147,7 @@ function show(news) {
   showTry();
   startBudget();
   showFleet();
+  inBrowser.show(page.about, models());
 }
 
 const STATES = { waiting: "waiting", training: "training", stopped: "stopped", evaluating: "measuring", unevaluated: "not measured", finished: "finished", gone: "gone" };
@@ -640,9 +642,11 @@ async function predictOnce(rows) {
   if (!page.image) {
     rows.forEach((row) => showAnswer(row, null));
     showProblem(null);
+    inBrowser.look(null);
     return;
   }
   const body = page.image instanceof Blob ? page.image : await page.image.blob();
+  inBrowser.look(body);
   try {
     for (const row of rows) {
       if (predictAgain) return; // the drawing has gone on
@@ -733,5 +737,16 @@ at("theme").addEventListener("click", () => {
 dark.addEventListener("change", showTheme);
 showTheme();
 
-ask("healthz").then((answer) => answer.json()).then(({ version }) => { at("version").textContent = version; }, () => {});
+// --- in the visitor's browser -----------------------------------------------------------------------------------------
+const inBrowser = new InBrowser({ ask, download, figure, setMacs: (macs) => {
+  page.unit = "macs";
+  showUnits();
+  setBudget(macs);
+  at("choose").scrollIntoView();
+} });
+
+ask("healthz").then((answer) => answer.json()).then(({ version, onnxruntime_web }) => {
+  at("version").textContent = version;
+  inBrowser.start(onnxruntime_web);
+}, () => {});
 look();
