@@ -26,6 +26,7 @@ from fedfeast.evaluation import (
 )
 from fedfeast.evaluation.by_clients import KEPT_BACK
 from fedfeast.evaluation.evaluator import OnPoint
+from fedfeast.evaluation.fairness import Fairness, Participation, measure_fairness
 from fedfeast.federation import OperatingPoint, require_accountant, spent_epsilon
 from fedfeast.frames import frame_of
 from fedfeast.machine import usable_cores
@@ -220,6 +221,13 @@ class Run:
         """The same where each client has the best of the variants that it affords."""
         return self.curve.population_score(self.folder.budgets_macs(), "best")
 
+    @property
+    def fairness(self) -> Fairness:
+        """Who took part, who was refused or late, and what clients get, by tenths of their budgets."""
+        rows = self.folder.metrics() if self.folder.has_finished_rounds() else []
+        curve = self.curve if self.folder.has_summary() else None
+        return self._measure_fairness(rows, curve, self.folder.own_values())
+
     def client_wins(self, other: "Run") -> ClientWins:
         """Count on how many clients this run serves better than another one of the same population."""
         budgets, others = self.folder.budgets_macs(), other.folder.budgets_macs()
@@ -282,8 +290,18 @@ class Run:
         if any(one.clients for one in measured.values()):
             numbers["test_sets"] = {name: one.summary() for name, one in measured.items()}
             self.folder.write_client_values(measured)
+        # A killed run may have rows beyond its checkpoint.
+        rows = [row for row in self.folder.metrics() if row["round"] <= state.finished_rounds]
+        numbers["fairness"] = self._measure_fairness(rows, curve, self.folder.own_values()).facts()
         self.folder.write_summary(numbers, curve)
         return curve
+
+    def _measure_fairness(
+        self, rows: Sequence[Mapping[str, Any]], curve: Curve | None, own_values: Mapping[str, Sequence[float]]
+    ) -> Fairness:
+        clients = self.folder.clients()
+        taking_part = Participation.of(rows, [row["name"] for row in clients])
+        return measure_fairness(clients, taking_part, self.metric, curve, own_values)
 
     def _measure(
         self, best: Best, points: Sequence[OperatingPoint], observer: Observer

@@ -21,6 +21,7 @@ from fedfeast.federation import Deployed, OperatingPoint
 from fedfeast.networks.built import Member
 from fedfeast.networks.normalisation import Statistics
 from fedfeast.planning.outline import outline
+from fedfeast.presentation.round_reader import RoundReader
 from fedfeast.randomness import named_generator
 from fedfeast.recipes.building import build_server
 from fedfeast.runs import Run
@@ -196,10 +197,22 @@ class Extractor:
         return None if measured is None else _value(measured)
 
     def validated(self) -> dict[OperatingPoint, float]:
-        """Return what points came to on the validation examples, from the same evaluation; none where it has none."""
+        """Return what points came to on the validation examples, from the same evaluation.
+
+        Before there is one it is what was validated when the served round ended, of some points or none.
+        """
         rows = {_key(row): row for row in self._recorded("validation_curve")}
         found = {point: rows.get((point.name, point.macs, point.parameters)) for point in self.points}
-        return {point: _value(row) for point, row in found.items() if row is not None}
+        validated = {point: _value(row) for point, row in found.items() if row is not None}
+        return validated or self._validated_while_training
+
+    @cached_property
+    def _validated_while_training(self) -> dict[OperatingPoint, float]:
+        # A damaged line elsewhere in the log is no reason to hand out nothing.
+        rounds = RoundReader(self.run.folder.path / "metrics.jsonl").refresh()
+        sizes = next((row["sizes"] for row in rounds if row["round"] == self._best.finished_rounds), [])
+        values = {(size["name"], size["macs"]): float(size["value"]) for size in sizes}
+        return {point: values[key] for point in self.points if (key := (point.name, point.macs)) in values}
 
     def _merits(self) -> dict[OperatingPoint, float]:
         return {point: self.metric.merit(value) for point, value in self.validated().items()}

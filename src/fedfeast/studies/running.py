@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from fedfeast.engines.ranks import join_ranks
 from fedfeast.errors import InvalidInput
+from fedfeast.presentation.tracking import tracked
 from fedfeast.recipes import Recipe, load_recipe
 from fedfeast.recipes.recipe import differing_settings
 from fedfeast.runs import Observer, Run
@@ -134,7 +135,10 @@ def train_study(
         if ranks.leads:
             shown.on_run(number, len(plan.runs), planned.label, reused)
         if not reused:
-            Run.create(planned.recipe, path).train(shown)
+            run = Run.create(planned.recipe, path)
+            told = plan.options.track and ranks.leads
+            with tracked(run, plan.options.track, shown) if told else nullcontext(shown) as watching:
+                run.train(watching)
 
 
 def _train_side_by_side(plan: StudyPlan, shown: StudyObserver, at_once: int, mps: bool | None) -> None:
@@ -147,7 +151,7 @@ def _train_side_by_side(plan: StudyPlan, shown: StudyObserver, at_once: int, mps
         if name not in names and is_finished(folder, planned.recipe):
             finished.append((number, planned.label))
         elif name not in names:
-            pending.append(PendingRun(number, planned.label, planned.recipe, folder, log))
+            pending.append(PendingRun(number, planned.label, planned.recipe, folder, log, tuple(plan.options.track)))
         names.add(name)
     with ExitStack() as stack:
         share = stack.enter_context(sharing_device(pending, at_once, mps)) if pending else None
