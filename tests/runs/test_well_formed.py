@@ -46,8 +46,9 @@ def test_rounds_and_who_was_asked() -> None:
         "answer_seconds": {"a": 1},
     }
     assert misfit_round({**ROUND, **told}) is None
-    for key, wrong in {"answered": [-1], "refused": [{}], "failed": {"a": 1}, "answer_seconds": [1]}.items():
-        assert misfit_round({**ROUND, **told, key: wrong}) == key
+    odd: dict[str, Any] = {"answered": [-1], "refused": [{}], "failed": {"a": 1}, "answer_seconds": [1]}
+    for key, value in odd.items():
+        assert misfit_round({**ROUND, **told, key: value}) == key
     assert misfit_round({}) == "round"
     assert misfit_round(None) == "all of it"
     assert misfit_released({"round": 1, "clients": [3]}) is None
