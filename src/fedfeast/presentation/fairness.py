@@ -30,10 +30,10 @@ def fairness_charts(measured: Mapping[str, Fairness]) -> list[Chart]:
     answers = _lines(measured, lambda one: one.answered / one.clients)
     if any(point.y for series in late for point in series.points):
         answers += [Series(f"{one.label}, late", one.points, one.colour, one.mark, dash=DASHED) for one in late]
-    charts.append(Chart(axis, Axis("answers per client", floor=0), tuple(answers), height=220))
+    charts.append(Chart(axis, Axis("answers per client", least=0, span=1), tuple(answers), height=220))
     seconds = _lines(measured, lambda one: one.answer_seconds)
     if seconds:
-        charts.append(Chart(axis, Axis("median seconds to answer", floor=0), tuple(seconds), height=200))
+        charts.append(Chart(axis, Axis("median seconds to answer", least=0, span=1), tuple(seconds), height=200))
     return charts
 
 
@@ -56,24 +56,24 @@ def fairness_table(fairness: Fairness) -> tuple[list[str], list[list[str]]]:
     """Return headings and rows, a row for each tenth; what is not known of any of them is left out."""
     show, worst = fairness.metric.show, fairness.worst
     title = fairness.metric.title
+    served_alone = any(one.value != one.score for one in fairness.deciles)  # else it is the score
     columns: dict[str, Callable[[Decile], str | None]] = {
         "tenth": lambda one: f"{one.decile}, the worst" if one == worst and fairness.gap else str(one.decile),
         "budgets (MACs)": _budgets,
         "clients": lambda one: f"{one.clients:,}",
-        "examples": lambda one: f"{one.examples:,}",
+        "score": lambda one: None if one.score is None else show(one.score),
+        "by the best": lambda one: None if one.score_best is None else show(one.score_best),
+        "own examples": lambda one: None if one.own_value is None else show(one.own_value),
+        "served": lambda one: None if one.served is None else f"{one.served:,}",
+        f"{title} of those served": lambda one: show(one.value) if served_alone and one.value is not None else None,
         "asked": lambda one: f"{one.asked:,}",
         "answered": lambda one: f"{one.answered:,}",
-        "of all answers": lambda one: None if one.answer_share is None else f"{100 * one.answer_share:.1f} %",
         "refused": lambda one: f"{one.refused:,}",
         "late": lambda one: None if one.late is None else f"{one.late:,}",
         "failed": lambda one: None if one.failed is None else f"{one.failed:,}",
-        "clients that never took part": lambda one: f"{one.never_answered:,}",
+        "never took part": lambda one: f"{one.never_answered:,}",
         "median seconds": lambda one: None if one.answer_seconds is None else f"{one.answer_seconds:.3g}",
-        "clients served": lambda one: None if one.served is None else f"{one.served:,}",
-        f"{title} of those served": lambda one: None if one.value is None else show(one.value),
-        "score": lambda one: None if one.score is None else show(one.score),
-        "by the best affordable": lambda one: None if one.score_best is None else show(one.score_best),
-        "on their own examples": lambda one: None if one.own_value is None else show(one.own_value),
+        "examples": lambda one: f"{one.examples:,}",
     }
     told = {heading: [cell(one) for one in fairness.deciles] for heading, cell in columns.items()}
     known = {heading: cells for heading, cells in told.items() if any(cell is not None for cell in cells)}

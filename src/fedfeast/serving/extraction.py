@@ -210,7 +210,7 @@ class Extractor:
     def _validated_while_training(self) -> dict[OperatingPoint, float]:
         # A damaged line elsewhere in the log is no reason to hand out nothing.
         rounds = RoundReader(self.run.folder.path / "metrics.jsonl").refresh()
-        sizes = next((row["sizes"] for row in rounds if row["round"] == self._best.finished_rounds), [])
+        sizes = (size for row in rounds if row["round"] == self._best.finished_rounds for size in row["sizes"])
         values = {(size["name"], size["macs"]): float(size["value"]) for size in sizes}
         return {point: values[key] for point in self.points if (key := (point.name, point.macs)) in values}
 

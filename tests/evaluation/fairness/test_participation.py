@@ -1,10 +1,15 @@
+from typing import Any
+
 from fedfeast.evaluation.fairness import Participation
 
 NAMES = ["a", "b", "c"]
 
 
 def test_simulated_clients_answer_unless_they_are_refused() -> None:
-    rows = [{"clients": [0, 1]}, {"clients": [1, 2], "refused": [{"client": "b", "reason": "too far"}]}]
+    rows: list[dict[str, Any]] = [
+        {"clients": [0, 1]},
+        {"clients": [1, 2], "refused": [{"client": "b", "reason": "too far"}]},
+    ]
     counted = Participation.of(rows, NAMES)
     assert counted.asked == {0: 1, 1: 2, 2: 1}
     assert counted.answered == {0: 1, 1: 1, 2: 1}
@@ -15,7 +20,7 @@ def test_simulated_clients_answer_unless_they_are_refused() -> None:
 
 def test_a_fleet_tells_who_was_late_and_who_failed() -> None:
     failed = {"a": "no answer within 600 s", "c": "it cannot be reached"}
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"clients": [0, 1, 2], "answered": [1], "failed": failed, "answer_seconds": {"b": 2.5}},
         {"clients": [1], "answered": [1], "answer_seconds": {"b": 3.5}},
         {"clients": [0], "answered": [], "refused": [{"client": "a", "reason": "not finite"}]},

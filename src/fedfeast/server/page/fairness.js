@@ -23,10 +23,16 @@ export function tenthsSeries(tables, fact, names, selected) {
 /* Headings and rows; what is not known of any tenth is left out. */
 export function fairnessTable(table, figure) {
   const told = (write) => (value) => (isKnown(value) ? write(value) : null), number = told(count), value = told(figure);
+  const servedAlone = table.deciles.some((one) => one.value !== one.score); // else it is the score
   const columns = {
     tenth: (one) => (one.decile === table.worst_decile && table.score_gap ? `${one.decile}, the worst` : `${one.decile}`),
     "budgets (MACs)": budgets,
     clients: (one) => count(one.clients),
+    score: (one) => value(one.score),
+    "by the best": (one) => value(one.score_best),
+    "own examples": (one) => value(one.own_value),
+    served: (one) => number(one.served),
+    [`${table.metric.label} of those served`]: (one) => (servedAlone ? value(one.value) : null),
     asked: (one) => count(one.asked),
     answered: (one) => count(one.answered),
     refused: (one) => count(one.refused),
@@ -34,10 +40,6 @@ export function fairnessTable(table, figure) {
     failed: (one) => number(one.failed),
     "never took part": (one) => count(one.never_answered),
     "median seconds": (one) => told((seconds) => `${Number(seconds.toPrecision(3))}`)(one.answer_seconds),
-    served: (one) => number(one.served),
-    [`${table.metric.label} of those served`]: (one) => value(one.value),
-    score: (one) => value(one.score),
-    "on their own examples": (one) => value(one.own_value),
   };
   const cells = table.deciles.map((one) => Object.values(columns).map((cell) => cell(one)));
   const known = Object.keys(columns).map((_, place) => cells.some((row) => isKnown(row[place])));
