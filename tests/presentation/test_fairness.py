@@ -25,7 +25,7 @@ def of_rows(rows: list[dict[str, Any]], curve: Curve | None = CURVE) -> Fairness
 
 
 def test_scores_and_answers_of_a_simulated_run(make_up_run: MakeUpRun) -> None:
-    scores, answers = fairness_charts({"one": make_up_run("one").fairness})
+    scores, answers = fairness_charts([("one", make_up_run("one").fairness)])
     # Budgets of 500, 1500 and 9000 MACs; the last one's client was asked in both rounds.
     assert scores.series[0].points == (
         Point(1, 0.0, name="500"),
@@ -39,17 +39,17 @@ def test_scores_and_answers_of_a_simulated_run(make_up_run: MakeUpRun) -> None:
 
 
 def test_a_fleet_has_late_clients_and_seconds() -> None:
-    _, answers, seconds = fairness_charts({"fleet": of_rows(FLEET), "simulated": of_rows([{"clients": [0]}])})
+    _, answers, seconds = fairness_charts([("fleet", of_rows(FLEET)), ("simulated", of_rows([{"clients": [0]}]))])
     assert [series.label for series in answers.series] == ["fleet", "simulated", "fleet, late"]
     assert [point.y for point in answers.series[2].points] == [1, 0, 0]
     assert [series.points for series in seconds.series] == [(Point(2, 2.0, name="1.5k"),)]
 
 
 def test_before_the_end_there_are_no_scores_and_other_metrics_have_charts_of_their_own() -> None:
-    (answers,) = fairness_charts({"one": of_rows([{"clients": [0]}], None)})
+    (answers,) = fairness_charts([("one", of_rows([{"clients": [0]}], None))])
     assert answers.y.label == "answers per client"
     bits = Curve((CurvePoint("1k", 1000, 1, 3.0),), task_named("next-token").metric, 6.0)
-    charts = fairness_charts({"one": of_rows([]), "text": of_rows([], bits)})
+    charts = fairness_charts([("one", of_rows([])), ("text", of_rows([], bits))])
     assert [chart.y.label for chart in charts[:2]] == ["score, accuracy (%)", "score, bits per symbol (less is better)"]
     assert [series.colour for chart in charts[:2] for series in chart.series] == [0, 1]
 

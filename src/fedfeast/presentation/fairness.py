@@ -13,16 +13,16 @@ HEADING = "Who is slow, who is left out"
 Fact = Callable[[Decile], float | None]
 
 
-def fairness_charts(measured: Mapping[str, Fairness]) -> list[Chart]:
+def fairness_charts(measured: Sequence[tuple[str, Fairness]]) -> list[Chart]:
     """Return what each tenth of the clients gets, a chart a metric, how often it took part, and a fleet's seconds.
 
-    Runs are given by what a legend calls them.
+    With each run's table comes what a legend calls it.
     """
-    greatest = max((len(one.deciles) for one in measured.values()), default=0)
+    greatest = max((len(one.deciles) for _, one in measured), default=0)
     what = "tenth of the clients" if greatest == MOST_GROUPS else "clients"
     axis = Axis(f"{what}, smallest budgets first", "count", least=0.5, greatest=greatest + 0.5, whole=True)
     charts = []
-    for metric in dict.fromkeys(one.metric for one in measured.values()):
+    for metric in dict.fromkeys(one.metric for _, one in measured):
         scores = _lines(measured, lambda one: one.score, metric)
         if scores:
             charts.append(Chart(axis, metric_axis(metric, f"score, {metric.title}"), tuple(scores), height=260))
@@ -37,10 +37,10 @@ def fairness_charts(measured: Mapping[str, Fairness]) -> list[Chart]:
     return charts
 
 
-def _lines(measured: Mapping[str, Fairness], fact: Fact, metric: Metric | None = None) -> list[Series]:
+def _lines(measured: Sequence[tuple[str, Fairness]], fact: Fact, metric: Metric | None = None) -> list[Series]:
     """Return a line for every run that knows a fact, of one metric alone where that is what it is in."""
     lines = []
-    for number, (label, fairness) in enumerate(measured.items()):
+    for number, (label, fairness) in enumerate(measured):
         known = [(one, fact(one)) for one in fairness.deciles if metric in (None, fairness.metric)]
         points = tuple(
             Point(one.decile, value if metric is None else metric.shown(value), name=_budgets(one))

@@ -153,7 +153,7 @@ def _sizes(runs: Sequence[Run], pictures: Pictures) -> dict[str, Any] | None:
 
 def _left_out(runs: Sequence[Run], pictures: Pictures) -> dict[str, Any]:
     """Return the figure of what each tenth of the clients gets and gives."""
-    charts = fairness_charts({label_of(run): run.fairness for run in runs})
+    charts = fairness_charts([(label_of(run), run.fairness) for run in runs])
     caption = (
         "What clients get, each with the largest network it affords, and how often they took part, by tenths of their "
         "budgets."

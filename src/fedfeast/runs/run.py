@@ -290,9 +290,8 @@ class Run:
         if any(one.clients for one in measured.values()):
             numbers["test_sets"] = {name: one.summary() for name, one in measured.items()}
             self.folder.write_client_values(measured)
-        # A killed run may have rows beyond its checkpoint.
-        rows = [row for row in self.folder.metrics() if row["round"] <= state.finished_rounds]
-        numbers["fairness"] = self._measure_fairness(rows, curve, self.folder.own_values()).facts()
+        fairness = self._measure_fairness(self._finished_rows(state), curve, self.folder.own_values())
+        numbers["fairness"] = fairness.facts()
         self.folder.write_summary(numbers, curve)
         return curve
 
@@ -395,10 +394,13 @@ class Run:
                 "checkpoint, or move the summary away to measure what is left."
             )
 
+    def _finished_rows(self, state: TrainingState) -> list[dict[str, Any]]:
+        # A killed run may have rows beyond its checkpoint; they will be cut when it goes on.
+        return [row for row in self.folder.metrics() if row["round"] <= state.finished_rounds]
+
     def _numbers(self, state: TrainingState, best: Best, curve: Curve) -> dict[str, Any]:
         federation = self.federation
-        # A killed run may have rows beyond its checkpoint; they will be cut when it goes on.
-        rows = [row for row in self.folder.metrics() if row["round"] <= state.finished_rounds]
+        rows = self._finished_rows(state)
         budgets = federation.population.budgets_macs
         full = federation.method.network.layout.num_parameters
         sent = sum(row["payload_parameters"] for row in rows)

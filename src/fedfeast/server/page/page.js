@@ -34,6 +34,7 @@ const page = {
   rounds: [],
   others: new Map(), // rounds of runs beside this one, by name
   fairness: new Map(), // name -> /api/fairness
+  toldFairness: "", // those of them that are shown
   unit: "macs",
   takesBest: false, // of the models that a device affords the one that validates best, and not the largest
   budget: {}, // by unit
@@ -577,6 +578,9 @@ function showFairness() {
   at("fairness-box").hidden = !table?.deciles.length || isGone();
   if (at("fairness-box").hidden) return;
   const tables = alike(runs).map((run) => page.fairness.get(run)).filter((one) => one?.deciles.length), x = tenthsAxis(tables);
+  const told = JSON.stringify(tables);
+  if (told === page.toldFairness) return; // so that nothing is drawn anew while somebody reads
+  page.toldFairness = told;
   const scores = tenthsSeries(tables, (one) => (one.score === null ? null : shown(one.score)), runs, name);
   charts.draw(at("fairness-scores"), scores.length
     ? { kind: "xy", height: 240, x, y: metricAxis(`score, ${label}`), series: scores, legend: runs.length > 1 }
