@@ -13,6 +13,7 @@ from fedfeast.planning.batching import plan_batches
 from fedfeast.planning.coverage import cover
 from fedfeast.planning.device_memory import plan_memory
 from fedfeast.planning.outline import BudgetGroup, Cost, Outline, outline, refuse_larger_cohorts
+from fedfeast.planning.privacy_noise import plan_privacy
 from fedfeast.planning.timing import PassTimes, predict_time
 from fedfeast.population import Partition, Population
 from fedfeast.population.natural import measure_correlation, natural_partition
@@ -73,6 +74,9 @@ def plan_recipe(
         plan["clients"]["lifted"] = population.num_lifted
     realized = expected if partition is None else partition.shards.sizes
     plan["coverage"] = cover(built, np.asarray(realized, dtype=np.float64))
+    privacy = plan_privacy(built, np.asarray(realized))
+    if privacy is not None:
+        plan["privacy"] = privacy
     if times is not None:
         plan["time"] = predict_time(built, expected, times)
     return plan

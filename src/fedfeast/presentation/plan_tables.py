@@ -74,6 +74,10 @@ def _lines(plan: Plan) -> dict[str, str]:
         lines["psi_min, psi_max (local steps a round)"] = (
             f"{plan['coverage']['psi_min']:.3g}, {plan['coverage']['psi_max']:.3g}"
         )
+    if "privacy" in plan:
+        spent = plan["privacy"]
+        lines["privacy after all rounds"] = f"epsilon {spent['epsilon']:.3g} at delta {spent['delta']:g}"
+        lines["privacy noise over a round's update"] = f"{spent['noise_over_update']:.3g}"
     if plan["memory"] is not None:
         lines |= _memory_lines(plan["memory"])
     if "time" in plan:

@@ -307,7 +307,8 @@ class TrainingSection(Section):
 
     rounds: int = Field(4000, ge=1)
     clients_per_round: int = Field(10, ge=1)
-    cohort: Literal["named", "authors"] = "named"  # drawn from the seed, or from a stream that the round alone seeds
+    # Drawn from the seed; from a stream that the round alone seeds; or, by the seed, each client by itself.
+    cohort: Literal["named", "authors", "poisson"] = "named"
     local_epochs: int = Field(1, ge=1)
     batch_size: int = Field(64, ge=2)  # batch statistics need two examples
     learning_rate: float = Field(0.1, gt=0)
@@ -411,11 +412,16 @@ class AdversarySection(Section):
 
 
 class PrivacySection(Section):
-    """Clipping and Gaussian noise on every client's update; off without a clip_norm."""
+    """Clipping and Gaussian noise, on every client's update or once on their sum; off without a clip_norm."""
 
+    mechanism: Literal["local", "central"] = "local"  # the clients add noise, or a server that they trust
     clip_norm: float | None = Field(None, gt=0)
-    noise_multiplier: float = Field(1.0, gt=0)  # the noise's deviation over the sensitivity, 2 x clip_norm
+    # The noise's deviation over the sensitivity: 2 x clip_norm, or central most_weight x clip_norm.
+    noise_multiplier: float = Field(1.0, gt=0)
     delta: float = Field(1e-5, gt=0, lt=1)
+    usual_examples: float | None = Field(None, gt=0)  # central: who has so many weighs 1; without it all weigh 1
+    most_weight: float = Field(1.0, gt=0)  # central: of any client, with usual_examples
+    least_holders: float = Field(1.0, gt=0)  # central: what a position's sum is divided by at least
 
 
 class EvaluationSection(Section):
