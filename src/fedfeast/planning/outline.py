@@ -18,6 +18,7 @@ from fedfeast.recipes.recipe import Recipe
 from fedfeast.recipes.splitting import NaturalSplit, split_dataset
 from fedfeast.variants import VariantCache
 
+TRAINING_FACTOR = 3  # a forward and backward pass against a forward pass, the paper's proxy
 Assignments = tuple[Assignment, ...]
 Cost = Callable[[Any], float]  # of one pass through an architecture
 
@@ -73,6 +74,15 @@ class Outline:
         """The rounds a participating client is sampled in, on average."""
         training, participants = self.recipe.training, len(self.participants)
         return training.rounds * min(training.clients_per_round, participants) / participants
+
+    def training_pmacs(self, num_examples: np.ndarray, largest_only: bool = False, cost: Cost | None = None) -> float:
+        """Return the PMACs of all rounds by the paper's proxy, for clients with so many examples."""
+        total = 0.0
+        for group in self.groups:
+            macs = group.largest_macs(self.method, cost) if largest_only else group.pass_macs(self.method, cost)
+            total += macs * float(num_examples[group.clients].sum())
+        visits = self.rounds_per_client * self.recipe.training.local_epochs
+        return TRAINING_FACTOR * visits * total / 1e15
 
     @cached_property
     def groups(self) -> tuple[BudgetGroup, ...]:

@@ -70,19 +70,29 @@ def _lines(plan: Plan) -> dict[str, str]:
             f"{beyond['any']}; {beyond['largest']} with their largest"
         )
     lines["the served round is chosen by"] = plan["selection"]["figure"]
+    further = plan["sizes"]["further_points"]
+    if further:
+        cost = f"{100 * plan['sizes']['share_of_training']:.2g} % of training"
+        lines["sizes validated to be followed"] = f"{len(plan['selection']['points']) + len(further)}; for {cost}"
     if plan["coverage"] is not None:
         lines["psi_min, psi_max (local steps a round)"] = (
             f"{plan['coverage']['psi_min']:.3g}, {plan['coverage']['psi_max']:.3g}"
         )
-    if "privacy" in plan:
-        spent = plan["privacy"]
-        lines["privacy after all rounds"] = f"epsilon {spent['epsilon']:.3g} at delta {spent['delta']:g}"
-        lines["privacy noise over a round's update"] = f"{spent['noise_over_update']:.3g}"
+    lines |= _privacy_lines(plan.get("privacy"))
     if plan["memory"] is not None:
         lines |= _memory_lines(plan["memory"])
     if "time" in plan:
         lines |= _time_lines(plan["time"])
     return lines
+
+
+def _privacy_lines(spent: Mapping[str, Any] | None) -> dict[str, str]:
+    if spent is None:
+        return {}
+    return {
+        "privacy after all rounds": f"epsilon {spent['epsilon']:.3g} at delta {spent['delta']:g}",
+        "privacy noise over a round's update": f"{spent['noise_over_update']:.3g}",
+    }
 
 
 def _time_lines(time: Mapping[str, Any]) -> dict[str, str]:
@@ -210,7 +220,8 @@ def describe_device(measured: Mapping[str, Any]) -> list[RenderableType]:
     threads = f"{measured['threads']} thread{'s' if measured['threads'] > 1 else ''}"
     title = f"{escape(measured['recipe'])}, {measured['method']} on {escape(measured['device'])}, {threads}"
     title += f", {measured['runtime']}"
-    lines = [f"peak memory        {measured['peak_memory_megabytes']:.0f} MB of this process, torch included"]
+    peak = measured["peak_memory_megabytes"]
+    lines = [] if peak is None else [f"peak memory        {peak:.0f} MB of this process, torch included"]
     if measured.get("is_busy"):
         lines.append("busy               other programs disturbed it: some medians are over twice the fastest repeat")
     if "suggestion" in measured:
