@@ -75,11 +75,8 @@ def measure_noise(built: Outline, num_examples: NDArray[np.int64]) -> PrivacyNoi
 
 def plan_privacy(built: Outline, num_examples: NDArray[np.int64]) -> dict[str, Any] | None:
     """Return what a server's noise will have spent after all rounds, and how loud it is; None without such noise."""
-    central, noise, training = (
-        build_central_privacy(built.recipe),
-        measure_noise(built, num_examples),
-        built.recipe.training,
-    )
+    central, training = build_central_privacy(built.recipe), built.recipe.training
+    noise = measure_noise(built, num_examples)
     if central is None or noise is None:
         return None
     rate = sampling_rate(len(built.participants), training.clients_per_round)

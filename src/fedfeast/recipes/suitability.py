@@ -158,9 +158,11 @@ def refuse_idle_privacy(privacy: PrivacySection) -> None:
                 f"privacy.{name} = {given:g} is for noise that the server adds: set "
                 "privacy.mechanism=central, or leave it out."
             )
-    if is_central and privacy.clip_norm is None:
-        raise InvalidInput("privacy.mechanism = 'central' bounds nothing without privacy.clip_norm: set it, e.g. to 1.")
-    if is_central and privacy.clip_norm is not None:
+    if is_central:
+        if privacy.clip_norm is None:
+            raise InvalidInput(
+                "privacy.mechanism = 'central' bounds nothing without privacy.clip_norm: set it, e.g. to 1."
+            )
         bounds = (privacy.usual_examples, privacy.most_weight)
         CentralPrivacy(privacy.clip_norm, privacy.noise_multiplier, privacy.delta, *bounds)
 

@@ -203,7 +203,8 @@ class RunFolder:
         A simulation's noise is named, so that a repeated round is the same one: it has those of its finished rounds.
         """
         rows = self._released_rows()
-        return Counter(row["sampling_rate"] for row in rows) if rows else Counter({rate: finished_rounds})
+        # A line without its chance is no line of ours: certain to be drawn is the worst that it can mean.
+        return Counter(row.get("sampling_rate", 1.0) for row in rows) if rows else Counter({rate: finished_rounds})
 
     def mend_released(self) -> None:
         """Cut off a line that was not finished, so that nobody was asked by it; refuse a file that is damaged.
@@ -225,7 +226,7 @@ class RunFolder:
 
     def released(self) -> Counter[int]:
         """Return how many private updates each client of a fleet was asked for, in rounds that were repeated too."""
-        return Counter(client for row in self._released_rows() for client in row["clients"])
+        return Counter(client for row in self._released_rows() for client in row.get("clients", []))
 
     def _released_rows(self) -> list[dict[str, Any]]:
         asked = self.path / "released.jsonl"
