@@ -6,6 +6,7 @@ from fedfeast.evaluation import Curve, CurvePoint
 from fedfeast.evaluation.fairness import Fairness, Participation, measure_fairness
 from fedfeast.presentation.chart import Point
 from fedfeast.presentation.fairness import fairness_caption, fairness_charts, fairness_table, worst_in_words
+from fedfeast.recipes.recipe import resolve_recipe
 from fedfeast.runs import Run
 
 MakeUpRun = Callable[..., Run]
@@ -65,6 +66,17 @@ def test_the_table_leaves_out_what_is_not_known() -> None:
     headings, rows = fairness_table(of_rows(FLEET))
     assert [dict(zip(headings, row, strict=True))["late"] for row in rows] == ["1", "0", "0"]
     assert [dict(zip(headings, row, strict=True))["median seconds"] for row in rows] == ["-", "2", "-"]
+
+
+def test_under_central_privacy_nobody_is_told_who_took_part(make_up_run: MakeUpRun) -> None:
+    run = make_up_run("private")
+    private = {"privacy.mechanism": "central", "privacy.clip_norm": 1.0, "privacy.noise_multiplier": 1.0}
+    run.recipe = resolve_recipe(run.recipe, {**private, "training.cohort": "poisson"})
+    (scores,) = fairness_charts([("private", run.fairness)])
+    assert scores.y.label == "score, accuracy (%)"
+    headings, _ = fairness_table(run.fairness)
+    assert not {"asked", "answered", "refused", "never took part"} & set(headings)
+    assert "Who took part stays unknown" in fairness_caption(run.fairness)
 
 
 def test_in_words() -> None:

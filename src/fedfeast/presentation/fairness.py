@@ -27,10 +27,11 @@ def fairness_charts(measured: Sequence[tuple[str, Fairness]]) -> list[Chart]:
         if scores:
             charts.append(Chart(axis, metric_axis(metric, f"score, {metric.title}"), tuple(scores), height=260))
     late = _lines(measured, lambda one: None if one.late is None else one.late / one.clients)
-    answers = _lines(measured, lambda one: one.answered / one.clients)
+    answers = _lines(measured, lambda one: None if one.answered is None else one.answered / one.clients)
     if any(point.y for series in late for point in series.points):
         answers += [Series(f"{one.label}, late", one.points, one.colour, one.mark, dash=DASHED) for one in late]
-    charts.append(Chart(axis, Axis("answers per client", least=0, span=1), tuple(answers), height=220))
+    if answers:
+        charts.append(Chart(axis, Axis("answers per client", least=0, span=1), tuple(answers), height=220))
     seconds = _lines(measured, lambda one: one.answer_seconds)
     if seconds:
         charts.append(Chart(axis, Axis("median seconds to answer", least=0, span=1), tuple(seconds), height=200))
@@ -64,14 +65,14 @@ def fairness_table(fairness: Fairness) -> tuple[list[str], list[list[str]]]:
         "score": lambda one: None if one.score is None else show(one.score),
         "by the best": lambda one: None if one.score_best is None else show(one.score_best),
         "own examples": lambda one: None if one.own_value is None else show(one.own_value),
-        "served": lambda one: None if one.served is None else f"{one.served:,}",
+        "served": lambda one: _count(one.served),
         f"{title} of those served": lambda one: show(one.value) if served_alone and one.value is not None else None,
-        "asked": lambda one: f"{one.asked:,}",
-        "answered": lambda one: f"{one.answered:,}",
-        "refused": lambda one: f"{one.refused:,}",
-        "late": lambda one: None if one.late is None else f"{one.late:,}",
-        "failed": lambda one: None if one.failed is None else f"{one.failed:,}",
-        "never took part": lambda one: f"{one.never_answered:,}",
+        "asked": lambda one: _count(one.asked),
+        "answered": lambda one: _count(one.answered),
+        "refused": lambda one: _count(one.refused),
+        "late": lambda one: _count(one.late),
+        "failed": lambda one: _count(one.failed),
+        "never took part": lambda one: _count(one.never_answered),
         "median seconds": lambda one: None if one.answer_seconds is None else f"{one.answer_seconds:.3g}",
         "examples": lambda one: f"{one.examples:,}",
     }
@@ -84,8 +85,11 @@ def fairness_table(fairness: Fairness) -> tuple[list[str], list[list[str]]]:
 def fairness_caption(fairness: Fairness) -> str:
     """Say what the table has, and what it cannot have."""
     groups = "Clients by tenths of their budgets" if len(fairness.deciles) == MOST_GROUPS else "Every client"
-    simulated = any(one.late is None for one in fairness.deciles)
-    about = " Simulated clients are never late." if simulated else " Seconds are from question to answer."
+    about = " Seconds are from question to answer."
+    if any(one.asked is None for one in fairness.deciles):
+        about = " Who took part stays unknown: central privacy counts on it."
+    elif any(one.late is None for one in fairness.deciles):
+        about = " Simulated clients are never late."
     return f"{groups}, over all rounds.{about}{_gap_in_words(fairness)}"
 
 
@@ -107,6 +111,10 @@ def worst_in_words(facts: Mapping[str, Any], metric: Metric) -> str | None:
     what = "tenth" if len(scores) == MOST_GROUPS else "client"
     place = f"{what} {scores.index(worst) + 1} of {len(scores)} by budget"
     return f"{metric.show(worst)} ({place}; the best has {metric.show(max(known, key=metric.merit))})"
+
+
+def _count(value: int | None) -> str | None:
+    return None if value is None else f"{value:,}"
 
 
 def _budgets(one: Decile) -> str:

@@ -151,14 +151,14 @@ def _sizes(runs: Sequence[Run], pictures: Pictures) -> dict[str, Any] | None:
     return pictures.add("Sizes while training", "sizes", charts, caption)
 
 
-def _left_out(runs: Sequence[Run], pictures: Pictures) -> dict[str, Any]:
-    """Return the figure of what each tenth of the clients gets and gives."""
+def _left_out(runs: Sequence[Run], pictures: Pictures) -> dict[str, Any] | None:
+    """Return the figure of what each tenth of the clients gets and gives; None where neither is known."""
     charts = fairness_charts([(label_of(run), run.fairness) for run in runs])
     caption = (
         "What clients get, each with the largest network it affords, and how often they took part, by tenths of their "
         "budgets."
     )
-    return pictures.add(HEADING, "fairness", charts, caption)
+    return pictures.add(HEADING, "fairness", charts, caption) if charts else None
 
 
 def _comparison(runs: Sequence[Run]) -> list[list[str]]:

@@ -305,7 +305,9 @@ class Run:
         self, rows: Sequence[Mapping[str, Any]], curve: Curve | None, own_values: Mapping[str, Sequence[float]]
     ) -> Fairness:
         clients = self.folder.clients()
-        taking_part = Participation.of(rows, [row["name"] for row in clients])
+        # Central privacy counts on a draw that stays unknown, and reports and pages are for everybody.
+        hidden = build_central_privacy(self.recipe) is not None
+        taking_part = None if hidden else Participation.of(rows, [row["name"] for row in clients])
         return measure_fairness(clients, taking_part, self.metric, curve, own_values)
 
     def _measure(

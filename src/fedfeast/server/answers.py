@@ -181,13 +181,13 @@ class Decile(BaseModel):
     least_macs: float
     greatest_macs: float
     examples: int
-    asked: int  # times, over all rounds
-    answered: int
-    refused: int
+    asked: int | None  # times, over all rounds; null under central privacy, whose draw stays unknown
+    answered: int | None
+    refused: int | None
     late: int | None
     failed: int | None  # out of reach, or an error in an answer's place
     answer_share: float | None  # of all clients' answers
-    never_answered: int  # clients
+    never_answered: int | None  # clients
     answer_seconds: float | None  # median from question to answer
     served: int | None  # clients that any variant fits
     value: float | None  # of the run's metric, mean over these

@@ -10,6 +10,7 @@ from fedfeast.evaluation.fairness import Fairness, Participation, measure_fairne
 from fedfeast.evaluation.published import ANCHORS_MACS, TRAINING_RULES
 from fedfeast.presentation.budget_histogram import budget_histogram
 from fedfeast.presentation.round_reader import RoundReader, Row
+from fedfeast.recipes.building import build_central_privacy
 from fedfeast.runs import Run
 from fedfeast.server.offer import Offer
 from fedfeast.server.progress import SENTENCES, State, state_of
@@ -230,7 +231,9 @@ class WatchedRun:
             self._taking_part.add(row["taking_part"], names)
         self._counted = rows
         curve = None if summary is None else Curve.read(summary["curve"], summary)
-        return measure_fairness(self._clients, self._taking_part, self.run.metric, curve, self._own_values)
+        hidden = build_central_privacy(self.run.recipe) is not None  # it counts on a draw that stays unknown
+        taking_part = None if hidden else self._taking_part
+        return measure_fairness(self._clients, taking_part, self.run.metric, curve, self._own_values)
 
 
 def _signature(folder: Path, names: tuple[str, ...] | list[str]) -> Signature:

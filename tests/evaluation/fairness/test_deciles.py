@@ -6,6 +6,7 @@ import pytest
 from fedfeast.data.tasks import ACCURACY, task_named
 from fedfeast.evaluation import Curve, CurvePoint
 from fedfeast.evaluation.fairness import Fairness, Participation, measure_fairness
+from fedfeast.evaluation.fairness.deciles import TAKING_PART_FACTS
 
 CURVE = Curve((CurvePoint("1k", 1000, 1, 0.5), CurvePoint("2k", 2000, 2, 0.8), CurvePoint("3k", 3000, 3, 0.7)))
 
@@ -40,6 +41,12 @@ def test_what_is_not_known_is_none() -> None:
     assert fairness.worst is None
     assert fairness.facts() == {"deciles": fairness.rows(), "worst_decile": None, "score_gap": None}
     assert measure_fairness([], Participation(), ACCURACY).deciles == ()
+
+
+def test_who_took_part_may_have_to_stay_unknown() -> None:
+    (only,) = measure_fairness([client("a", 2500.0)], None, ACCURACY, CURVE).deciles
+    assert {getattr(only, fact) for fact in TAKING_PART_FACTS} == {None}
+    assert (only.score, only.examples, only.training) == (0.8, 10, 1)
 
 
 def test_scores_by_hand() -> None:

@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 MOST_GROUPS = 10
+TAKING_PART_FACTS = (
+    "asked",
+    "answered",
+    "refused",
+    "late",
+    "failed",
+    "answer_share",
+    "never_answered",
+    "answer_seconds",
+)
 
 
 @dataclass(frozen=True)
@@ -29,13 +39,13 @@ class Decile:
     least_macs: float
     greatest_macs: float
     examples: int
-    asked: int  # times, over all rounds
-    answered: int  # times that an answer was taken in
-    refused: int
+    asked: int | None  # times, over all rounds
+    answered: int | None  # times that an answer was taken in
+    refused: int | None
     late: int | None  # a simulated client is never late
     failed: int | None  # out of reach, or an error in an answer's place
     answer_share: float | None  # of all clients' answers
-    never_answered: int  # clients of which no answer was ever taken in
+    never_answered: int | None  # clients of which no answer was ever taken in
     answer_seconds: float | None  # median from question to answer, of a fleet
     served: int | None  # clients that any network fits
     value: float | None  # mean over these
@@ -79,20 +89,20 @@ class Fairness:
 
 def measure_fairness(
     clients: Sequence[Mapping[str, str]],
-    taking_part: Participation,
+    taking_part: Participation | None,
     metric: Metric,
     curve: Curve | None = None,
     own_values: Mapping[str, Sequence[float]] | None = None,
 ) -> Fairness:
     """Return the table of a run's clients, the rows of its clients.csv.
 
-    Without a curve no scores are known. ``own_values`` are those of every point of the curve on a client's own test
-    examples, by the client's name.
+    Without a curve no scores are known; who took part is left out where it must stay unknown. ``own_values`` are those
+    of every point of the curve on a client's own test examples, by the client's name.
     """
     budgets = np.array([float(row["budget_macs"]) for row in clients])
     # By rank, so that tenths are alike in size; equal budgets in the order of the table.
     groups = np.array_split(np.argsort(budgets, kind="stable"), min(MOST_GROUPS, len(clients))) if len(clients) else []
-    own, all_answers = _own(clients, budgets, curve, own_values or {}), taking_part.answered.total()
+    own = _own(clients, budgets, curve, own_values or {})
     return Fairness(
         tuple(
             Decile(
@@ -100,7 +110,9 @@ def measure_fairness(
                 clients=len(group),
                 least_macs=float(budgets[group].min()),
                 greatest_macs=float(budgets[group].max()),
-                **_took_part({int(index): clients[index] for index in group}, taking_part, all_answers),
+                training=sum(clients[index].get("participates", "1") != "0" for index in group),
+                examples=sum(int(float(clients[index]["num_examples"])) for index in group),
+                **_took_part({int(index): clients[index]["name"] for index in group}, taking_part),
                 **_gets(curve, budgets[group]),
                 own_value=_mean(own[group]),
             )
@@ -110,15 +122,15 @@ def measure_fairness(
     )
 
 
-def _took_part(group: Mapping[int, Mapping[str, str]], taking_part: Participation, all_answers: int) -> dict[str, Any]:
-    """Return what a group's clients did, by index."""
-    names = [row["name"] for row in group.values()]
+def _took_part(names_of: Mapping[int, str], taking_part: Participation | None) -> dict[str, Any]:
+    """Return what a group's clients did, whose names are given by index."""
+    if taking_part is None:
+        return dict.fromkeys(TAKING_PART_FACTS)
+    group, names, all_answers = list(names_of), list(names_of.values()), taking_part.answered.total()
     answered = [taking_part.answered[index] for index in group]
     seconds = [one for name in names for one in taking_part.seconds.get(name, ()) if math.isfinite(one)]
     awaited = taking_part.awaits_answers
     return {
-        "training": sum(row.get("participates", "1") != "0" for row in group.values()),
-        "examples": sum(int(float(row["num_examples"])) for row in group.values()),
         "asked": sum(taking_part.asked[index] for index in group),
         "answered": sum(answered),
         "refused": sum(taking_part.refused[name] for name in names),

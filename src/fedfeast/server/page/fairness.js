@@ -33,12 +33,12 @@ export function fairnessTable(table, figure) {
     "own examples": (one) => value(one.own_value),
     served: (one) => number(one.served),
     [`${table.metric.label} of those served`]: (one) => (servedAlone ? value(one.value) : null),
-    asked: (one) => count(one.asked),
-    answered: (one) => count(one.answered),
-    refused: (one) => count(one.refused),
+    asked: (one) => number(one.asked),
+    answered: (one) => number(one.answered),
+    refused: (one) => number(one.refused),
     late: (one) => number(one.late),
     failed: (one) => number(one.failed),
-    "never took part": (one) => count(one.never_answered),
+    "never took part": (one) => number(one.never_answered),
     "median seconds": (one) => told((seconds) => `${Number(seconds.toPrecision(3))}`)(one.answer_seconds),
   };
   const cells = table.deciles.map((one) => Object.values(columns).map((cell) => cell(one)));
@@ -54,5 +54,7 @@ export function fairnessText(table, figure) {
   const worst = table.score_gap ? table.deciles.find((one) => one.decile === table.worst_decile) : null;
   const best = worst && figure((table.metric.more_is_better ? 1 : -1) * table.score_gap + worst.score);
   const gap = worst ? ` The worst score is ${figure(worst.score)}, the best ${best}.` : "";
-  return `${groups}, over all rounds.${simulated ? " Simulated clients are never late." : " Seconds are from question to answer."}${gap}`;
+  const hidden = table.deciles.some((one) => !isKnown(one.asked)) && " Who took part stays unknown: central privacy counts on it.";
+  const about = hidden || (simulated ? " Simulated clients are never late." : " Seconds are from question to answer.");
+  return `${groups}, over all rounds.${about}${gap}`;
 }

@@ -585,8 +585,9 @@ function showFairness() {
   charts.draw(at("fairness-scores"), scores.length
     ? { kind: "xy", height: 240, x, y: metricAxis(`score, ${label}`), series: scores, legend: runs.length > 1 }
     : { empty: "What clients get is measured when training ends.", x: {}, y: {} });
-  const answers = tenthsSeries(tables, (one) => one.answered / one.clients, runs, name);
-  charts.draw(at("fairness-answers"), { kind: "xy", height: 240, x, y: { label: "answers per client", format: "number", min: 0, span: 1 }, series: answers, legend: runs.length > 1 });
+  const answers = tenthsSeries(tables, (one) => (one.answered === null ? null : one.answered / one.clients), runs, name);
+  at("fairness-answers").hidden = !answers.length;
+  if (answers.length) charts.draw(at("fairness-answers"), { kind: "xy", height: 240, x, y: { label: "answers per client", format: "number", min: 0, span: 1 }, series: answers, legend: runs.length > 1 });
   const { headings, rows } = fairnessTable(table, figure);
   at("fairness-text").textContent = fairnessText(table, figure);
   at("fairness").tHead.replaceChildren(element("tr", "", ...headings.map((heading) => element("th", "", heading))));
