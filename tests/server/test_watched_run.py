@@ -57,7 +57,7 @@ def test_who_took_part_is_counted_as_rounds_are_added_and_cut(folder: Path) -> N
         watched.refresh()
         expected = sum(len(json.loads(line)["clients"]) for line in lines[:number])
         fairness = watched.seen.fairness
-        return fairness is not None and sum(one.answered for one in fairness.deciles) == expected
+        return fairness is not None and sum(one.answered or 0 for one in fairness.deciles) == expected
 
     run = WatchedRun(folder, "run")
     assert run.seen.fairness == run.run.fairness
