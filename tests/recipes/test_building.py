@@ -12,7 +12,7 @@ import torch
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import ServerOptimiser
 from fedfeast.methods import METHODS
-from fedfeast.methods.feast import Feast
+from fedfeast.methods.supernet.feast import Feast
 from fedfeast.planning.outline import outline
 from fedfeast.randomness import named_generator
 from fedfeast.recipes import load_recipe

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Assignment, Client, Constants, Deployed, LocalSgd, OperatingPoint, Parts, State
-from fedfeast.methods.importance import Importance, count_macs, rank_positions
 from fedfeast.methods.one_pass import OnePassMethod
 from fedfeast.methods.tiers import Weighting, weight_of
+from fedfeast.methods.width.importance import Importance, count_macs, rank_positions
 from fedfeast.networks import Initialisation, ResNet
 from fedfeast.routing import MaskedPositions
 from fedfeast.units import name_by_macs

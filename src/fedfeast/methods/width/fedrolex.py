@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedfeast.methods.heterofl import HeteroFL
+from fedfeast.methods.width.heterofl import HeteroFL
 from fedfeast.networks import Network
 from fedfeast.routing import ChosenSlices, SliceMap
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from fedfeast.federation import Client, Parts
-from fedfeast.methods.nested import OrderedDropout
+from fedfeast.methods.ordered_dropout import OrderedDropout
 from fedfeast.methods.tiers import Backbone, Sliced, Tier, TieredMethod, Weighting, narrowed, sliced_network
 
 
