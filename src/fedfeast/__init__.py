@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from fedfeast.runs import Run as Run
     from fedfeast.runs import evaluate as evaluate
     from fedfeast.runs import train as train
+    from fedfeast.runs.contract import MethodReport as MethodReport
+    from fedfeast.runs.contract import check_method as check_method
     from fedfeast.server.entry import serve as serve
     from fedfeast.serving.bundle import extract as extract
     from fedfeast.serving.bundle import load_bundle as load_bundle
@@ -56,6 +58,7 @@ _PUBLIC = {
     "Ladder": ("fedfeast.serving.ladder", "Ladder"),
     "Limits": ("fedfeast.serving.choice", "Limits"),
     "Member": ("fedfeast.networks.built", "Member"),
+    "MethodReport": ("fedfeast.runs.contract", "MethodReport"),
     "PrepareOptions": ("fedfeast.data", "PrepareOptions"),
     "Recipe": ("fedfeast.recipes", "Recipe"),
     "Run": ("fedfeast.runs", "Run"),
@@ -63,6 +66,7 @@ _PUBLIC = {
     "StudyOptions": ("fedfeast.studies", "StudyOptions"),
     "StudyResult": ("fedfeast.studies", "StudyResult"),
     "check": ("fedfeast.networks.built", "check"),
+    "check_method": ("fedfeast.runs.contract", "check_method"),
     "draw_curves": ("fedfeast.presentation.pictures", "draw_curves"),
     "elastic": ("fedfeast.networks.built", "elastic"),
     "evaluate": ("fedfeast.runs", "evaluate"),

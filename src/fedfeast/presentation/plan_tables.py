@@ -278,3 +278,16 @@ def _served(points: Sequence[Mapping[str, Any]]) -> str:
     if len(names) <= 5:
         return f"serves {', '.join(names)} MACs"
     return f"serves {len(names)} points from {names[0]} to {names[-1]} MACs"
+
+
+def describe_check(report: Mapping[str, Any]) -> list[RenderableType]:
+    """Show every rule that a method was tried by, and what violates it."""
+    broken = sum(rule["violation"] is not None for rule in report["rules"])
+    parts: list[RenderableType] = []
+    for rule in report["rules"]:
+        mark = "[green]kept[/]    " if rule["violation"] is None else "[bold red]violated[/]"
+        parts.append(Text.from_markup(f"{mark}  {escape(rule['says'])}"))
+        if rule["violation"] is not None:
+            parts.append(Padding(Text(rule["violation"]), (0, 0, 0, 10)))
+    parts.append(Text(f"{report['method']}: {'every rule is kept' if not broken else f'{broken} violated'}"))
+    return parts
