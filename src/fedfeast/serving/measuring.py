@@ -178,8 +178,9 @@ def suggest_budget(timings: Sequence[Timing], served_macs: Sequence[int], target
 
 def _untrained(method: Method, point: OperatingPoint) -> Deployed:
     """Return a point's network with weights as training starts from them: their values do not change the time."""
-    if not isinstance(method.network, ElasticResNet | ResNet):
-        return method.deploy(method.network.initial_weights(named_generator(0, "measure")), point)
+    network = method.network
+    if not isinstance(network, ElasticResNet | ResNet):
+        return method.deploy(network.initial_weights(named_generator(0, "measure")), point)
     layout = Layout.of(method.network.shapes(point.architecture))
     weights = draw_weights(layout, named_generator(0, "measure", point.name))
     return Deployed(method.network, point.architecture, layout, weights, point.macs, point.parameters)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -147,5 +148,9 @@ def _at_work(trial: Trial, assignment: Assignment) -> tuple[ClientSlot, Iterator
 
 
 def _without_values(fake: FakeTensorMode, batch: Batch) -> Batch:
-    tensors = {one.name: getattr(batch, one.name) for one in fields(batch)}
-    return replace(batch, **{name: fake.from_tensor(one) for name, one in tensors.items() if isinstance(one, Tensor)})
+    blank: dict[str, Any] = {
+        one.name: fake.from_tensor(value)
+        for one in fields(batch)
+        if isinstance(value := getattr(batch, one.name), Tensor)
+    }
+    return replace(batch, **blank)
