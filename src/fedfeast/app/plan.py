@@ -92,11 +92,12 @@ def methods(
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List the methods with a sentence, the paper, their options and what they would serve."""
+    """List the methods: what each sends, computes and serves with a recipe, when to choose it, and its options."""
+    from fedfeast.planning.method_costs import list_methods
     from fedfeast.presentation.plan_tables import describe_methods
-    from fedfeast.recipes.method_list import list_methods
 
-    listed = list_methods(recipe, settings or [])
+    with console_for(as_json).status("planning every method"):
+        listed = list_methods(recipe, settings or [])
     print_result(listed, describe_methods(listed, recipe), as_json)
 
 

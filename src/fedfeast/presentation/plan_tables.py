@@ -263,13 +263,27 @@ def describe_methods(methods: Sequence[Mapping[str, Any]], recipe: str) -> list[
         parts.append(Text.from_markup(f"\n[bold]{method['name']}[/]"))
         for line in (
             escape(method["summary"]),
+            *([escape(method["suits"])] if method["suits"] else []),
             f"[dim]{escape(method['paper'])}[/]",
             f"{_served(method['operating_points'])}, of {method['parameters']:,} parameters{budgets}",
+            _costs_of(method),
             f"[dim]options: {escape(options)}[/]",
             *([f"[dim]presets (method.preset): {', '.join(method['presets'])}[/]"] if method["presets"] else []),
         ):
             parts.append(Padding(Text.from_markup(line), (0, 0, 0, 2)))
     return parts
+
+
+def _costs_of(method: Mapping[str, Any]) -> str:
+    """Say what a method sends and computes, or why it does not."""
+    if "refused" in method:
+        return escape(f"does not suit this recipe: {method['refused']}")
+    costs = method["costs"]
+    return (
+        f"sends {format_macs(costs['mean_payload_parameters'])} parameters to a client on average, "
+        f"{costs['round_gigabytes']:.3g} GB a round both ways; trains {costs['training_pmacs']:.3g} PMACs in all; "
+        f"{costs['served_clients']} of {costs['clients']} clients are served"
+    )
 
 
 def _served(points: Sequence[Mapping[str, Any]]) -> str:

@@ -1,7 +1,7 @@
 """Nested sampling: ordered dropout as in FjORD (Horvath et al., 2021), over the variants of any elastic network."""
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from fedfeast.federation import Parts
 from fedfeast.methods.ordered_dropout import OrderedDropout
@@ -13,6 +13,10 @@ from fedfeast.variants import VariantCache
 @dataclass(frozen=True)
 class Nested(OrderedDropout, EnvelopeRouting):
     """Ordered dropout over the cached variants that a client affords."""
+
+    suits: ClassVar = (
+        "Many sizes of any elastic network at one pass a step; FEAST trains each of them more often, at more compute."
+    )
 
     network: ElasticNetwork
     cache: VariantCache

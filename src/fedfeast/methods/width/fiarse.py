@@ -27,6 +27,10 @@ LEAST_PARAMETERS = 1 / 256  # the share that everyone keeps where shares of the 
 class Fiarse(OnePassMethod):
     """Every client trains the weights above a threshold that makes the masked network as costly as its budget."""
 
+    suits: ClassVar = (
+        "Runtimes that make use of single zeros: networks are masked, and files and dense runtimes are not smaller."
+    )
+
     paper: ClassVar = "Wu et al., FIARSE: Model-Heterogeneous FL via Importance-Aware Submodel Extraction, 2024"
     changes_weights: ClassVar = True
     cost_follows_weights: ClassVar = True

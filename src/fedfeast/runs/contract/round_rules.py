@@ -148,9 +148,6 @@ def _at_work(trial: Trial, assignment: Assignment) -> tuple[ClientSlot, Iterator
 
 
 def _without_values(fake: FakeTensorMode, batch: Batch) -> Batch:
-    blank: dict[str, Any] = {
-        one.name: fake.from_tensor(value)
-        for one in fields(batch)
-        if isinstance(value := getattr(batch, one.name), Tensor)
-    }
+    values = {one.name: getattr(batch, one.name) for one in fields(batch)}
+    blank: dict[str, Any] = {name: fake.from_tensor(one) for name, one in values.items() if isinstance(one, Tensor)}
     return replace(batch, **blank)
