@@ -36,12 +36,9 @@ OnClient = Callable[[ClientAlone, int], None]  # a client is done, of so many
 def train_alone(
     recipe: Recipe, folder: Path, on_client: OnClient = lambda client, total: None
 ) -> tuple[ClientAlone, ...]:
-    """Train a cohort of clients, each for all rounds by itself; what the folder has already is not trained again.
-
-    Choice: as many clients as a round asks, evenly spread over the budgets. Each trains in every round, so that all of
-    them cost what a federated run of these networks costs. The last round's weights are tested: the learning rate has
-    run down, and there is no second set by which every client could choose another round.
-    """
+    """Train a cohort of clients, each for all rounds by itself; what the folder has already is not trained again."""
+    # Choice: as many clients as a round asks, spread over the budgets, each in every round, and the last round's weights
+    # (docs/decisions/016): together they cost what a federated run of these networks does.
     done, wanted = read_alone(folder)
     if wanted is not None and len(done) == wanted:
         return done
