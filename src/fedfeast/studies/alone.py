@@ -37,7 +37,7 @@ def train_alone(
     recipe: Recipe, folder: Path, on_client: OnClient = lambda client, total: None
 ) -> tuple[ClientAlone, ...]:
     """Train a cohort of clients, each for all rounds by itself; what the folder has already is not trained again."""
-    # Choice: as many clients as a round asks, spread over the budgets, each in every round, and the last round's weights
+    # Choice: as many clients as a round asks, spread over the budgets, each in every round; the last round's weights
     # (docs/decisions/016): together they cost what a federated run of these networks does.
     done, wanted = read_alone(folder)
     if wanted is not None and len(done) == wanted:
