@@ -138,7 +138,7 @@ class Extractor:
 
     def uncalibrated(self, point: OperatingPoint) -> Model:
         """Return a point's network with made-up statistics: as fast as the real one, and no data are needed."""
-        return uncalibrated(self._deploy(self._best.flat, point))
+        return uncalibrated(self._deploy(self._best.flat, point), self.run.recipe.data.facts)
 
     @property
     def task(self) -> Task:

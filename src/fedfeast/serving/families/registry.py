@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedfeast.data import DatasetFacts
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Deployed
 from fedfeast.networks import ElasticResNet, ResNet
@@ -16,6 +17,7 @@ from fedfeast.networks.normalisation import Statistics
 from fedfeast.serving.families import elastic_resnet, resnet
 from fedfeast.serving.families.built import BuiltFamily
 from fedfeast.serving.families.standalone import Model, fill, read_weights
+from fedfeast.serving.families.traced import TracedFamily
 from fedfeast.whole_files import write_text
 
 
@@ -88,15 +90,12 @@ class Family:
 
 AnyFamily = Family | BuiltFamily
 PLAIN = (Family("elastic-resnet", ElasticResNet, elastic_resnet), Family("resnet", ResNet, resnet))
-FAMILIES: dict[str, AnyFamily] = {family.name: family for family in (*PLAIN, BuiltFamily())}
+FAMILIES: dict[str, AnyFamily] = {family.name: family for family in (*PLAIN, BuiltFamily(), TracedFamily())}
 
 
 def family_of(network: object) -> AnyFamily:
     """Return the family of a trained network."""
-    for family in FAMILIES.values():
-        if isinstance(network, family.trained):
-            return family
-    raise InvalidInput(f"networks of type {type(network).__name__} cannot be extracted: add their family to serving.")
+    return next(family for family in FAMILIES.values() if isinstance(network, family.trained))
 
 
 def family_named(table: dict[str, Any]) -> AnyFamily:
@@ -121,6 +120,9 @@ def state_dict_of(deployed: Deployed, statistics: Statistics) -> dict[str, Tenso
     return {name: tensor.cpu().float().contiguous() for name, tensor in tensors.items()}
 
 
-def uncalibrated(deployed: Deployed) -> Model:
+def uncalibrated(deployed: Deployed, facts: DatasetFacts) -> Model:
     """Return a network with made-up statistics: as fast as the real one, and no data are needed."""
-    return family_of(deployed.network).uncalibrated(deployed)
+    family = family_of(deployed.network)
+    return (
+        family.passed_by_noise(deployed, facts) if isinstance(family, TracedFamily) else family.uncalibrated(deployed)
+    )

@@ -22,6 +22,10 @@ class HeteroFL(TieredMethod):
     methods here do; its scaler cancels in a norm by batch statistics, unless it is put behind the rectifiers.
     """
 
+    suits: ClassVar = (
+        "A few sizes of a plain ResNet with little compute: one pass a step, of the widest slice that fits."
+    )
+
     paper: ClassVar = "Diao et al., HeteroFL: Computation and Communication Efficient Federated Learning, 2021"
     presets: ClassVar = {
         "authors": {

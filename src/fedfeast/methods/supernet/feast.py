@@ -31,6 +31,10 @@ TrainingRule = Literal["full", "global-min", "local-max", "min-max", "min-max-di
 class Feast(EnvelopeRouting):
     """Train the smallest, a random and the largest affordable variant together on every mini-batch."""
 
+    suits: ClassVar = (
+        "Many sizes from one training where small devices hold little data: every size is trained by all who afford it."
+    )
+
     paper: ClassVar = "FEAST: Federated Shared-Space Training for Resource-Heterogeneous Clients"
     network: ElasticNetwork
     cache: VariantCache

@@ -22,6 +22,8 @@ from fedfeast.variants import Variant, VariantCache
 class FedAvg(OnePassMethod):
     """Train one cached variant; clients that cannot afford it neither train nor are served."""
 
+    suits: ClassVar = "Devices that all afford the one size, or as the reference that an elastic network has to beat."
+
     plans_by_weights: ClassVar = False
     paper: ClassVar = "McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, 2017"
     network: ElasticNetwork

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Assignment, Client, Constants, Deployed, LocalSgd, OperatingPoint, Parts, State
-from fedfeast.methods.importance import Importance, count_macs, rank_positions
 from fedfeast.methods.one_pass import OnePassMethod
 from fedfeast.methods.tiers import Weighting, weight_of
+from fedfeast.methods.width.importance import Importance, count_macs, rank_positions
 from fedfeast.networks import Initialisation, ResNet
 from fedfeast.routing import MaskedPositions
 from fedfeast.units import name_by_macs
@@ -26,6 +26,10 @@ LEAST_PARAMETERS = 1 / 256  # the share that everyone keeps where shares of the 
 @dataclass(frozen=True)
 class Fiarse(OnePassMethod):
     """Every client trains the weights above a threshold that makes the masked network as costly as its budget."""
+
+    suits: ClassVar = (
+        "Runtimes that make use of single zeros: networks are masked, and files and dense runtimes are not smaller."
+    )
 
     paper: ClassVar = "Wu et al., FIARSE: Model-Heterogeneous FL via Importance-Aware Submodel Extraction, 2024"
     changes_weights: ClassVar = True

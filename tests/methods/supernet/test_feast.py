@@ -9,7 +9,7 @@ from fedfeast.data import Batch
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Assignment, Client
 from fedfeast.methods import Feast
-from fedfeast.methods.feast import TrainingRule
+from fedfeast.methods.supernet.feast import TrainingRule
 from fedfeast.networks import ElasticResNet, SearchSpace
 from fedfeast.randomness import named_generator
 from fedfeast.variants import read_cache

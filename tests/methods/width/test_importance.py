@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedfeast.methods.importance import Importance, count_macs, rank_positions
+from fedfeast.methods.width.importance import Importance, count_macs, rank_positions
 from fedfeast.networks import ResNet
 from fedfeast.randomness import named_generator
 

@@ -10,7 +10,7 @@ import torch
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Accumulator, Assignment, Client, Pass, State
 from fedfeast.methods import DeepFedNas, SuperFedNas
-from fedfeast.methods.federated_nas import FederatedNas
+from fedfeast.methods.supernet.federated_nas import FederatedNas
 from fedfeast.networks import Architecture
 from fedfeast.planning.outline import outline
 from fedfeast.randomness import named_generator

@@ -29,6 +29,8 @@ STAGE_LEVELS: Levels = ((1, 0.4), (2, 0.5), (3, 0.6), (4, 1.0))  # those of the 
 class ScaleFL(TieredMethod):
     """A client trains a narrow network up to one of its exits; the last exit teaches those before it."""
 
+    suits: ClassVar = "A few sizes that should also stop early: every level has an exit that the deepest one teaches."
+
     paper: ClassVar = "Ilhan et al., ScaleFL: Resource-Adaptive Federated Learning with Heterogeneous Clients, 2023"
     presets: ClassVar = {
         "authors": {

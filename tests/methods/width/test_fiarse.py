@@ -12,7 +12,7 @@ from fedfeast.engines.eager import ClientSlot
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Accumulator, Assignment, Client, LocalSgd, Pass, mixed_cross_entropy
 from fedfeast.methods import Fiarse
-from fedfeast.methods.importance import Importance, rank_positions
+from fedfeast.methods.width.importance import Importance, rank_positions
 from fedfeast.networks import ResNet
 from fedfeast.networks.normalisation import by_batch
 from fedfeast.planning.outline import outline
@@ -50,7 +50,7 @@ def sorts(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
         ranked.append(flat.clone())
         return rank_positions(network, flat, layerwise)
 
-    monkeypatch.setattr("fedfeast.methods.fiarse.rank_positions", counting)
+    monkeypatch.setattr("fedfeast.methods.width.fiarse.rank_positions", counting)
     return ranked
 
 

@@ -139,6 +139,8 @@ class FederatedNas(OnePassMethod):
 class DeepFedNas(FederatedNas):
     """Networks are drawn from the cache of the fittest ones."""
 
+    suits: ClassVar = "As SuperFedNAS, where the sizes to serve are known before: only cached networks are trained."
+
     paper: ClassVar = "Khan et al., DeepFedNAS: Pareto-guided federated neural architecture search, 2026"
     sampling: Sampling = "uniform"  # of clients without a role: all alike, or in proportion to 1 / MACs
 
@@ -164,6 +166,10 @@ class DeepFedNas(FederatedNas):
 @dataclass(frozen=True)
 class SuperFedNas(FederatedNas):
     """Networks are drawn from the whole space: every depth, expansion and width with the same chance."""
+
+    suits: ClassVar = (
+        "Architectures are to be searched after training: random networks of the whole space are trained, not a cache."
+    )
 
     paper: ClassVar = "Khare et al., SuperFedNAS: Cost-Efficient Federated Neural Architecture Search, 2024"
     presets: ClassVar = {

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedfeast.methods.heterofl import HeteroFL
+from fedfeast.methods.width.heterofl import HeteroFL
 from fedfeast.networks import Network
 from fedfeast.routing import ChosenSlices, SliceMap
 
@@ -19,6 +19,10 @@ class FedRolex(HeteroFL):
 
     The paper evaluates the whole network alone. Choice: a smaller device is served the leading slice.
     """
+
+    suits: ClassVar = (
+        "A large server network that few clients afford whole: windows reach weights that leading slices leave out."
+    )
 
     paper: ClassVar = "Alam et al., FedRolex: Model-Heterogeneous FL with Rolling Sub-Model Extraction, 2022"
     presets: ClassVar = {"released": HeteroFL.presets["released"]}  # FEAST's authors did not run it

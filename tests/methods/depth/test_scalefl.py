@@ -10,7 +10,7 @@ from fedfeast.data import Batch
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Accumulator, Assignment, Client, Parts
 from fedfeast.methods import ScaleFL
-from fedfeast.methods.scalefl import STAGE_LEVELS
+from fedfeast.methods.depth.scalefl import STAGE_LEVELS
 from fedfeast.networks import ElasticResNet, Level, ResNet, SearchSpace
 from fedfeast.planning.outline import outline
 from fedfeast.population import paper_population

@@ -2,16 +2,18 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from fedfeast.federation import Client, Parts
-from fedfeast.methods.nested import OrderedDropout
+from fedfeast.methods.ordered_dropout import OrderedDropout
 from fedfeast.methods.tiers import Backbone, Sliced, Tier, TieredMethod, Weighting, narrowed, sliced_network
 
 
 @dataclass(frozen=True)
 class FjORD(OrderedDropout, TieredMethod):
     """Ordered dropout over the widths that a client affords."""
+
+    suits: ClassVar = "A few widths of a plain ResNet, where one pass a step must train all of them in turn."
 
     network: Sliced
     widths: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8, 1.0)  # shares of the network's channels

@@ -1,18 +1,14 @@
-"""Nested sampling: ordered dropout as in FjORD (Horvath et al., 2021), over the variants of any elastic network."""
+"""Ordered dropout (Horvath et al., 2021): one of the networks that a client affords on every mini-batch."""
 
 from collections import Counter
 from collections.abc import Hashable
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
 
 from fedfeast.data import Batch
-from fedfeast.federation import Assignment, Constants, Method, Parts, Pass, supervised_loss
-from fedfeast.methods.served_variants import EnvelopeRouting
-from fedfeast.networks import ElasticNetwork
-from fedfeast.variants import VariantCache
+from fedfeast.federation import Assignment, Constants, Method, Pass, supervised_loss
 
 
 class OrderedDropout(Method):
@@ -46,17 +42,3 @@ class OrderedDropout(Method):
             return batch.task.distillation_loss(logits, carried, batch.labels_a), carried
         told = batch.task.soften(logits.detach()) if role == "teacher" else None
         return supervised_loss(logits, batch), told
-
-
-@dataclass(frozen=True)
-class Nested(OrderedDropout, EnvelopeRouting):
-    """Ordered dropout over the cached variants that a client affords."""
-
-    network: ElasticNetwork
-    cache: VariantCache
-    distillation: bool = False
-
-    @classmethod
-    def build(cls, parts: Parts, **options: Any) -> Self:
-        """Return nested sampling on the elastic network."""
-        return cls(parts.elastic, parts.cache, **options)
