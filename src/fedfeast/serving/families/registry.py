@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Deployed
 from fedfeast.networks import ElasticResNet, ResNet
+from fedfeast.networks.ensemble import Ensemble
 from fedfeast.networks.normalisation import Statistics
 from fedfeast.serving.families import elastic_resnet, resnet
 from fedfeast.serving.families.built import BuiltFamily
@@ -24,12 +25,13 @@ class Family:
     """A family of the package's own networks, as trained and as served."""
 
     name: str
-    trained: type
+    trained: type | tuple[type, ...]
     served: ModuleType
 
     def describe(self, network: Any, architecture: Any) -> dict[str, Any]:
         """Return the manifest's table of an architecture."""
-        return {"family": self.name, **self.served.describe(network, architecture)}
+        describe = self.served.describe_ensemble if isinstance(network, Ensemble) else self.served.describe
+        return {"family": self.name, **describe(network, architecture)}
 
     def describe_input(
         self, kind: str, shape: tuple[int, ...], dtype: torch.dtype, batch_norms: int = 0
@@ -87,7 +89,7 @@ class Family:
 
 
 AnyFamily = Family | BuiltFamily
-PLAIN = (Family("elastic-resnet", ElasticResNet, elastic_resnet), Family("resnet", ResNet, resnet))
+PLAIN = (Family("elastic-resnet", ElasticResNet, elastic_resnet), Family("resnet", (ResNet, Ensemble), resnet))
 FAMILIES: dict[str, AnyFamily] = {family.name: family for family in (*PLAIN, BuiltFamily())}
 
 

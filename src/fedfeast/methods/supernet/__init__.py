@@ -1,0 +1,1 @@
+"""Methods that train the variants of an elastic network."""

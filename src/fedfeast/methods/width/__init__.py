@@ -1,0 +1,1 @@
+"""Methods that cut the width of one network."""
