@@ -242,7 +242,7 @@ class ResNet:
         return draw(self.layout, generator, self.branch_scale)
 
     def forward(self, weights: Weights, inputs: Tensor, level: Level, layers: Layers) -> tuple[Tensor, ...]:
-        """Return every exit's logits (batch, classes) of normalised images (batch, channels, h, w), then their mean."""
+        """Return the logits (batch, classes) of every exit for normalised images (batch, channels, h, w)."""
         features = F.conv2d(inputs, weights["stem.conv"], stride=self.stem_stride, padding=1)
         if self.activation == "after":
             features = _rectified(weights, "stem.norm", features, layers, level.divisor)

@@ -69,7 +69,7 @@ class Extractor:
     @cached_property
     def family(self) -> AnyFamily:
         """That of the networks as they are served, which may be another than the trained one's."""
-        return family_of(self._deploy(self._best.flat, self.points[0]).network)
+        return family_of(self._method.deploy(self._best.flat, self._method.operating_points()[0]).network)
 
     def choose(
         self, limits: Limits, search: bool = False, measure: MeasureLatency | None = None, best: bool = False

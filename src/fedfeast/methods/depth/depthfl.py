@@ -31,7 +31,7 @@ class DepthFL(TieredMethod):
     network: ResNet
     rounds: int
     # Choice: all levels at .4 of the channels, so that the first keeps within the least budget of 25M on ResNet-18. The
-    # paper's are as wide as the network: 153M to 556M, which leaves out three quarters of FEAST's clients.
+    # paper's are as wide as the network: 153M to 556M, which leaves out 72 of FEAST's 100 clients.
     width: float = 0.4
     weighting: Weighting = "samples"  # what an answer weighs: one, or the client's examples
     distillation: bool = True  # exits teach each other
