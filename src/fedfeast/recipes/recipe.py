@@ -40,6 +40,8 @@ from fedfeast.recipes.sections import (
 )
 from fedfeast.recipes.suitability import (
     MEMBERS,
+    refuse_beside_central,
+    refuse_idle_privacy,
     refuse_noiseless_counts,
     refuse_unsuited_clients,
     refuse_unsuited_division,
@@ -117,6 +119,9 @@ class Recipe(Section):
     def _tell_nothing_without_noise(self) -> Self:
         """Refuse what would tell more of clients than their privacy allows."""
         refuse_noiseless_counts(self.evaluation, self.privacy)
+        refuse_idle_privacy(self.privacy)
+        if self.privacy.mechanism == "central":
+            refuse_beside_central(self.training, self.aggregation, self.privacy, find_method(self.method_name))
         return self
 
     def settings(self) -> dict[str, Any]:

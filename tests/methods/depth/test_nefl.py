@@ -55,19 +55,15 @@ def test_norms_and_steps_are_averaged_within_a_level_alone() -> None:
 
 def test_a_level_is_served_as_a_plain_resnet() -> None:
     method = built("digits")
-    flat = method.network.initial_weights(named_generator(0))
+    network, flat = method.network, method.network.initial_weights(named_generator(0))
     flat += 0.1 * torch.randn(flat.numel(), generator=torch.Generator().manual_seed(0))
     images = torch.randn(5, 1, 8, 8, generator=torch.Generator().manual_seed(1))
-    for point in method.operating_points():
+    for level, point in zip(network.levels, method.operating_points(), strict=True):
+        assert point.architecture == level
         deployed = method.deploy(flat, point)
         assert isinstance(deployed.network, ResNet)
-        trained = method.network.forward(
-            method.network.layout.views(flat, method.network.shapes(point.architecture)),
-            images,
-            point.architecture,
-            by_batch,
-        )  # type: ignore[arg-type]
-        torch.testing.assert_close(deployed(images, by_batch), trained[-1])
+        (trained,) = network.forward(network.layout.views(flat, network.shapes(level)), images, level, by_batch)
+        torch.testing.assert_close(deployed(images, by_batch), trained)
 
 
 def test_a_client_may_be_given_smaller_levels() -> None:
