@@ -1,5 +1,6 @@
 """The families by name, and the way from a trained network to plain torch layers."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -13,6 +14,7 @@ from fedfeast.data import DatasetFacts
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Deployed
 from fedfeast.networks import ElasticResNet, ResNet
+from fedfeast.networks.ensemble import Ensemble
 from fedfeast.networks.normalisation import Statistics
 from fedfeast.serving.families import elastic_resnet, resnet
 from fedfeast.serving.families.built import BuiltFamily
@@ -28,10 +30,12 @@ class Family:
     name: str
     trained: type
     served: ModuleType
+    describing: Callable[[Any, Any], dict[str, Any]] | None = None  # where it is not the file's own ``describe``
 
     def describe(self, network: Any, architecture: Any) -> dict[str, Any]:
         """Return the manifest's table of an architecture."""
-        return {"family": self.name, **self.served.describe(network, architecture)}
+        describing = self.describing or self.served.describe
+        return {"family": self.name, **describing(network, architecture)}
 
     def describe_input(
         self, kind: str, shape: tuple[int, ...], dtype: torch.dtype, batch_norms: int = 0
@@ -78,7 +82,7 @@ class Family:
 
     def _require_fit(self, table: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Refuse a table whose network is another one than the weights', before any memory is taken for it."""
-        blocks = sum(1 + int(stage["blocks"]) for stage in table["stages"])
+        blocks = sum(1 + int(stage["blocks"]) for stage in table["stages"]) * max(1, len(table.get("bases", [])))
         if blocks > len(tensors):
             raise ValueError(f"the table has {blocks} blocks and stages for {len(tensors)} tensors")
         with torch.device("meta"):
@@ -89,7 +93,11 @@ class Family:
 
 
 AnyFamily = Family | BuiltFamily
-PLAIN = (Family("elastic-resnet", ElasticResNet, elastic_resnet), Family("resnet", ResNet, resnet))
+PLAIN = (
+    Family("elastic-resnet", ElasticResNet, elastic_resnet),
+    Family("resnet", ResNet, resnet),
+    Family("resnet-ensemble", Ensemble, resnet, resnet.describe_ensemble),
+)
 FAMILIES: dict[str, AnyFamily] = {family.name: family for family in (*PLAIN, BuiltFamily(), TracedFamily())}
 
 
