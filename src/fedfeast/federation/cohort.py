@@ -4,7 +4,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedfeast.randomness import legacy_stream
+from fedfeast.randomness import legacy_stream, named_generator
+
+
+def draw_cohort(eligible: Sequence[int], size: int, round_index: int, seed: int, as_authors: bool) -> list[int]:
+    """Draw whom a round asks: from the seed, or as the paper's authors did."""
+    if as_authors:
+        return sample_cohort_as_authors(eligible, size, round_index)
+    return sample_cohort(eligible, size, named_generator(seed, "cohort", round_index))
 
 
 def sample_cohort(eligible: Sequence[int], cohort_size: int, generator: np.random.Generator) -> list[int]:

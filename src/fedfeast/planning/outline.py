@@ -13,7 +13,7 @@ from fedfeast.errors import InvalidInput
 from fedfeast.federation import Assignment, Client, Method
 from fedfeast.population import Population
 from fedfeast.randomness import named_generator
-from fedfeast.recipes.building import build_method, build_population, choose_participants, lift_budgets
+from fedfeast.recipes.building import build_method, build_pace, build_population, choose_participants, lift_budgets
 from fedfeast.recipes.recipe import Recipe
 from fedfeast.recipes.splitting import NaturalSplit, split_dataset
 from fedfeast.variants import VariantCache
@@ -69,10 +69,15 @@ class Outline:
     natural: NaturalSplit | None = None  # the data's own clients, where they take part
 
     @property
+    def answers_per_round(self) -> int:
+        """How many clients' answers a round merges: those of all whom it asks, or the first ones."""
+        pace = build_pace(self.recipe)
+        return min(pace.buffer or pace.at_once, len(self.participants))
+
+    @property
     def rounds_per_client(self) -> float:
-        """The rounds a participating client is sampled in, on average."""
-        training, participants = self.recipe.training, len(self.participants)
-        return training.rounds * min(training.clients_per_round, participants) / participants
+        """The rounds that merge a participating client's answer, on average."""
+        return self.recipe.training.rounds * self.answers_per_round / len(self.participants)
 
     @cached_property
     def groups(self) -> tuple[BudgetGroup, ...]:

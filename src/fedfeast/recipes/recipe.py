@@ -34,6 +34,7 @@ from fedfeast.recipes.sections import (
     ResNetSection,
     Section,
     ServerSection,
+    SimulationSection,
     TrainingSection,
     VariantsSection,
     method_section,
@@ -41,6 +42,7 @@ from fedfeast.recipes.sections import (
 from fedfeast.recipes.suitability import (
     MEMBERS,
     refuse_noiseless_counts,
+    refuse_unsuited_buffer,
     refuse_unsuited_clients,
     refuse_unsuited_division,
     refuse_unsuited_network,
@@ -76,6 +78,7 @@ class Recipe(Section):
     checkpoint: CheckpointSection = CheckpointSection()
     engine: EngineSection = EngineSection()
     fleet: FleetSection = FleetSection()
+    simulation: SimulationSection = SimulationSection()
 
     @property
     def method_name(self) -> str:
@@ -117,6 +120,18 @@ class Recipe(Section):
     def _tell_nothing_without_noise(self) -> Self:
         """Refuse what would tell more of clients than their privacy allows."""
         refuse_noiseless_counts(self.evaluation, self.privacy)
+        return self
+
+    @model_validator(mode="after")
+    def _merge_what_can_be_merged(self) -> Self:
+        """Refuse buffered merges beside what needs a whole cohort's answers to one vector."""
+        if self.fleet.mode == "buffered":
+            refuse_unsuited_buffer(self.fleet, self.training, self.aggregation, self.server)
+            if find_method(self.method_name).plans_whole_cohorts:
+                raise InvalidInput(
+                    f"method.name = {self.method_name!r} gives roles and weights to a cohort as a whole, and "
+                    "fleet.mode = 'buffered' merges answers of several: set fleet.mode=synchronous, or choose another."
+                )
         return self
 
     def settings(self) -> dict[str, Any]:

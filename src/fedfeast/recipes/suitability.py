@@ -4,13 +4,16 @@ from fedfeast.data import DatasetFacts
 from fedfeast.data.tasks import task_named
 from fedfeast.errors import InvalidInput
 from fedfeast.recipes.sections import (
+    AggregationSection,
     AugmentationSection,
     DataSection,
     EvaluationSection,
+    FleetSection,
     NetworkSection,
     PartitionSection,
     PopulationSection,
     PrivacySection,
+    ServerSection,
     TrainingSection,
     VariantsSection,
 )
@@ -143,6 +146,32 @@ def refuse_noiseless_counts(evaluation: EvaluationSection, privacy: PrivacySecti
         raise InvalidInput(
             "evaluation.by = 'clients' tells counts and statistics without noise, and privacy.clip_norm = "
             f"{privacy.clip_norm:g} asks for privacy: set evaluation.by=server, or privacy.clip_norm=none."
+        )
+
+
+def refuse_unsuited_buffer(
+    fleet: FleetSection, training: TrainingSection, aggregation: AggregationSection, server: ServerSection
+) -> None:
+    """Refuse a buffer that is never full, and what has no meaning for answers to vectors of several ages."""
+    if fleet.buffer is not None and fleet.buffer > training.clients_per_round:
+        raise InvalidInput(
+            f"fleet.buffer = {fleet.buffer} is more than are ever at work (training.clients_per_round = "
+            f"{training.clients_per_round}): give at most that."
+        )
+    if fleet.buffer is not None and fleet.least_answers > fleet.buffer:
+        raise InvalidInput(
+            f"fleet.least_answers = {fleet.least_answers} is more than a merge takes (fleet.buffer = {fleet.buffer}): "
+            "lower the one or raise the other."
+        )
+    if aggregation.rule in ("trimmed-mean", "median"):
+        raise InvalidInput(
+            f"aggregation.rule = {aggregation.rule!r} ranks the answers of a whole cohort to one vector, and fleet.mode "
+            "= 'buffered' merges the first few, of several ages: set aggregation.rule to mean or clipped-mean."
+        )
+    if server.lookahead:
+        raise InvalidInput(
+            f"server.lookahead = {server.lookahead} needs answers to the vector ahead that was sent last, and "
+            "fleet.mode = 'buffered' merges answers to earlier ones: leave it out, or set server.optimiser=momentum."
         )
 
 

@@ -5,7 +5,7 @@ import logging
 import torch
 from torch import Tensor
 
-from fedfeast.federation.aggregation.accumulator import Accumulator, Answers
+from fedfeast.federation.aggregation.accumulator import Accumulator, Answers, ChangeAccumulator
 from fedfeast.federation.aggregation.refusals import NormHistory, Refusal, find_count_fault, find_norm_fault, norm_of
 from fedfeast.federation.aggregation.robust import Aggregation, BufferedAnswers, clip_factors
 from fedfeast.federation.records import Assignment
@@ -14,18 +14,26 @@ from fedfeast.federation.records import Assignment
 class Aggregator:
     """Takes the replies of one round, one by one, and forgets them; what is refused touches nothing.
 
-    Unchecked, for a plain mean in a simulation, a reply is added up and nothing else is done.
+    Unchecked, for a plain mean in a simulation, a reply is added up and nothing else is done. Of replies of several ages
+    changes are added up, and each counts by the factor that ``take`` is given.
     """
 
     def __init__(
-        self, flat: Tensor, options: Aggregation, history: NormHistory, expected: int, checked: bool = True
+        self,
+        flat: Tensor,
+        options: Aggregation,
+        history: NormHistory,
+        expected: int,
+        checked: bool = True,
+        of_ages: bool = False,
     ) -> None:
-        self._checked = checked
+        self._checked, self._of_ages = checked or of_ages, of_ages
         self._clip_bound = history.times(options.clip_multiple) if options.rule == "clipped-mean" else None
         self._refuse_bound = history.times(options.refuse_multiple)
         # Choice: the clipped mean streams once an earlier round gives a bound; the first round waits for its own.
         streams = options.rule == "mean" or self._clip_bound is not None
-        self.sums = Accumulator(flat.numel(), flat.device) if streams else None
+        kind = ChangeAccumulator if of_ages else Accumulator
+        self.sums = kind(flat.numel(), flat.device) if streams else None
         self._buffered: BufferedAnswers | None = None
         if not streams:
             bound = history.times(options.clip_multiple)
@@ -48,10 +56,12 @@ class Aggregator:
         counted: Tensor | None = None,
         num_examples: int | None = None,
         farthest: float | None = None,
+        factor: float = 1.0,
     ) -> Refusal | None:
         """Check a reply, given as vectors of the client's layout, and add it; return why it was refused.
 
-        ``num_examples`` is what the client says it trained on, ``farthest`` how far training can lead at all.
+        ``num_examples`` is what the client says it trained on, ``farthest`` how far training can lead at all, and
+        ``factor`` what a change counts for by its age.
         """
         client, slices = assignment.client, assignment.slice_map
         if not self._checked and self.sums is not None:
@@ -70,7 +80,11 @@ class Aggregator:
             return self.refuse(assignment, fault)
         self.norms.append(norm)
         if self._buffered is not None:
-            self._buffered.add(slices, change, norm, assignment.weight, counted)
+            self._buffered.add(slices, factor * change, norm, assignment.weight, counted)
+        elif self.sums is not None and self._of_ages:
+            if self._clip_bound is not None:
+                factor *= float(clip_factors([norm], self._clip_bound))
+            self.sums.add(slices, factor * change, assignment.weight, counted)
         elif self.sums is not None:
             if self._clip_bound is not None and norm > self._clip_bound:
                 returned = torch.lerp(sent, returned, float(clip_factors([norm], self._clip_bound)))
