@@ -92,7 +92,7 @@ class PacedEngine(Engine):
         self._clock = float(work["clock"])
         columns = (work[name].tolist() for name in ("clients", "rounds", "ends_at", "in_time"))
         self._tasks = [Task(*row) for row in zip(*columns, strict=True)]
-        weights = {task: weight for task, weight in zip(self._tasks, work["weights"].tolist(), strict=True)}
+        weights = dict(zip(self._tasks, work["weights"].tolist(), strict=True))
         for number in sorted({task.round_index for task in self._tasks}):
             memory, sent = _beginning(work, f"method.{number}."), work[f"sent.{number}"].to(device)
             planned = replan(number, memory, sent, work[f"cohort.{number}"].tolist())
@@ -119,8 +119,8 @@ class PacedEngine(Engine):
         version = self._versions[number]
         # In the order of the plan, not of the clock: sums of floats depend on it.
         own = [one for client, one in version.assignments.items() if client in clients]
-        told = {"flat": version.sent, "round_index": number, "learning_rate": version.learning_rate}
-        return self._inner.collect(replace(order, assignments=own, **told))
+        then = replace(order, flat=version.sent, round_index=number, learning_rate=version.learning_rate)
+        return self._inner.collect(replace(then, assignments=own, ahead=()))
 
     def _merge(self, order: RoundOrder, parts: Mapping[int, Collected]) -> Answers:
         """Return the answers to all versions as changes of the present one; to it alone, as they are."""

@@ -51,13 +51,15 @@ class LoggedProgress:
     def on_round(self, row: dict[str, Any]) -> None:
         """Say what a round brought."""
         losses = "".join(f", {role} loss {loss:.3f}" for role, loss in row["losses"].items())
+        oldest = f" (the oldest asked {max(row['ages'])} merges ago)" if any(row.get("ages", ())) else ""
         score = f", validation {self._metric.named(row['validation_score'])}" if "validation_score" in row else ""
         LOG.info(
-            "round %d/%d: %d of %d answered in %.1f s%s%s",
+            "round %d/%d: %d of %d answered%s in %.1f s%s%s",
             row["round"],
             self._rounds,
             len(row["answered"]),
             len(row["clients"]),
+            oldest,
             row["seconds"],
             losses,
             score,
@@ -74,6 +76,10 @@ def fleet_recipe(base: Recipe) -> Recipe:
     if base.adversary.share > 0:
         raise InvalidInput(
             f"adversary.share = {base.adversary.share}: only simulated clients lie on demand; leave it out on a fleet."
+        )
+    if base.simulation.speeds is not None:
+        raise InvalidInput(
+            f"simulation.speeds = {base.simulation.speeds!r}: a fleet's clients have speeds of their own; leave it out."
         )
     for setting, file in (("partition.file", base.partition.file), ("data.split_file", base.data.split_file)):
         if file is not None:

@@ -9,7 +9,9 @@ import numpy as np
 from fedfeast.data import OFFICIAL, load_dataset, split_as_authors
 from fedfeast.data.splits import AUTHORS_CIFAR100_CLASSES
 from fedfeast.federation import OperatingPoint
+from fedfeast.federation.pacing import TRAINING_FACTOR
 from fedfeast.planning.batching import plan_batches
+from fedfeast.planning.clock import plan_clock
 from fedfeast.planning.coverage import cover
 from fedfeast.planning.device_memory import plan_memory
 from fedfeast.planning.outline import BudgetGroup, Cost, Outline, outline, refuse_larger_cohorts
@@ -21,7 +23,6 @@ from fedfeast.recipes.recipe import Recipe, resolve_recipe
 from fedfeast.recipes.splitting import TrainingDivision, divide_training, split_dataset
 from fedfeast.routing import count_traffic
 
-TRAINING_FACTOR = 3  # a forward and backward pass against a forward pass, the paper's proxy
 STATED_LEAST_MACS = 25e6  # the least budget of the accounting behind the paper's training compute
 MOST_REALIZED_CLIENTS = 20_000  # beyond this only expected shards are planned
 
@@ -73,6 +74,9 @@ def plan_recipe(
         plan["clients"]["lifted"] = population.num_lifted
     realized = expected if partition is None else partition.shards.sizes
     plan["coverage"] = cover(built, np.asarray(realized, dtype=np.float64))
+    clock = plan_clock(built, np.asarray(realized, dtype=np.float64))
+    if clock is not None:
+        plan["clock"] = clock
     if times is not None:
         plan["time"] = predict_time(built, expected, times)
     return plan
@@ -207,8 +211,7 @@ def plan_traffic(built: Outline) -> dict[str, Any]:
     """Return what routing saves over all participating clients."""
     payloads = np.concatenate([np.full(len(group.clients), group.payload) for group in built.groups])
     traffic = count_traffic(payloads.tolist(), built.method.network.layout.num_parameters)
-    per_round = min(built.recipe.training.clients_per_round, len(built.participants))
-    round_bytes = 2 * 4 * traffic.mean_payload * per_round  # both ways, float32
+    round_bytes = 2 * 4 * traffic.mean_payload * built.answers_per_round  # both ways, float32
     return {
         "mean_payload_parameters": traffic.mean_payload,
         "largest_payload_parameters": float(payloads.max()),

@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 from fedfeast.errors import InvalidInput
 
 
-def pareto_speeds(
-    num_clients: int, fastest: float, tail: float, generator: np.random.Generator
-) -> NDArray[np.float64]:
+def pareto_speeds(num_clients: int, fastest: float, tail: float, generator: np.random.Generator) -> NDArray[np.float64]:
     """Return speeds of which a share of x^-tail lies x times or more below the fastest: the less, the heavier."""
     slowness = generator.uniform(size=num_clients) ** (-1 / tail)
     return np.asarray(fastest / slowness, dtype=np.float64)
@@ -34,7 +32,9 @@ def read_speeds(path: str | Path, names: Sequence[str]) -> NDArray[np.float64]:
     speeds: dict[str, float] = {}
     for line, row in enumerate(rows, start=2):
         if "name" not in row or "macs_per_second" not in row:
-            raise InvalidInput(f"{path} has the columns {', '.join(map(str, row))}: name and macs_per_second are needed.")
+            raise InvalidInput(
+                f"{path} has the columns {', '.join(map(str, row))}: name and macs_per_second are needed."
+            )
         name = (row["name"] or "").strip()
         if not name or name in speeds:
             raise InvalidInput(f"{path} line {line} has the name {name!r}: give every client one row.")

@@ -126,7 +126,7 @@ class Recipe(Section):
     def _merge_what_can_be_merged(self) -> Self:
         """Refuse buffered merges beside what needs a whole cohort's answers to one vector."""
         if self.fleet.mode == "buffered":
-            refuse_unsuited_buffer(self.fleet, self.training, self.aggregation, self.server)
+            refuse_unsuited_buffer(self.fleet, self.training, self.aggregation, self.server, self.evaluation)
             if find_method(self.method_name).plans_whole_cohorts:
                 raise InvalidInput(
                     f"method.name = {self.method_name!r} gives roles and weights to a cohort as a whole, and "

@@ -150,7 +150,11 @@ def refuse_noiseless_counts(evaluation: EvaluationSection, privacy: PrivacySecti
 
 
 def refuse_unsuited_buffer(
-    fleet: FleetSection, training: TrainingSection, aggregation: AggregationSection, server: ServerSection
+    fleet: FleetSection,
+    training: TrainingSection,
+    aggregation: AggregationSection,
+    server: ServerSection,
+    evaluation: EvaluationSection,
 ) -> None:
     """Refuse a buffer that is never full, and what has no meaning for answers to vectors of several ages."""
     if fleet.buffer is not None and fleet.buffer > training.clients_per_round:
@@ -165,13 +169,18 @@ def refuse_unsuited_buffer(
         )
     if aggregation.rule in ("trimmed-mean", "median"):
         raise InvalidInput(
-            f"aggregation.rule = {aggregation.rule!r} ranks the answers of a whole cohort to one vector, and fleet.mode "
-            "= 'buffered' merges the first few, of several ages: set aggregation.rule to mean or clipped-mean."
+            f"aggregation.rule = {aggregation.rule!r} ranks a whole cohort's answers to one vector, and fleet.mode = "
+            "'buffered' merges the first few, of several ages: set aggregation.rule to mean or clipped-mean."
         )
     if server.lookahead:
         raise InvalidInput(
             f"server.lookahead = {server.lookahead} needs answers to the vector ahead that was sent last, and "
             "fleet.mode = 'buffered' merges answers to earlier ones: leave it out, or set server.optimiser=momentum."
+        )
+    if evaluation.by == "clients":
+        raise InvalidInput(
+            "evaluation.by = 'clients' asks those who are not at work, and fleet.mode = 'buffered' keeps the slow ones "
+            "at work all the time: set evaluation.by=server, or fleet.mode=synchronous."
         )
 
 

@@ -14,8 +14,8 @@ from fedfeast.federation.records import Assignment
 class Aggregator:
     """Takes the replies of one round, one by one, and forgets them; what is refused touches nothing.
 
-    Unchecked, for a plain mean in a simulation, a reply is added up and nothing else is done. Of replies of several ages
-    changes are added up, and each counts by the factor that ``take`` is given.
+    Unchecked, for a plain mean in a simulation, a reply is added up and nothing else is done. Of replies of several
+    ages the changes are added up, each by the factor that ``take`` is given.
     """
 
     def __init__(

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from fedfeast.evaluation import published
 from fedfeast.federation import Client
+from fedfeast.federation.pacing import TRAINING_FACTOR
 from fedfeast.planning.outline import Cost, Outline, outline
-from fedfeast.planning.plan import TRAINING_FACTOR, count_examples, plan_compute, plan_stated, plan_traffic
+from fedfeast.planning.plan import count_examples, plan_compute, plan_stated, plan_traffic
 from fedfeast.randomness import named_generator
 from fedfeast.recipes import Recipe
 from fedfeast.studies.arms import BASELINES, LABELS, method_arm

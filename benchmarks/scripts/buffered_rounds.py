@@ -1,0 +1,140 @@
+"""Time to accuracy of buffered merges against synchronous rounds: by a simulated clock, and with real processes."""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import tempfile
+import time
+from collections import Counter
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedfeast.flower.local_fleet import LocalFleet
+from fedfeast.machine import processor_name
+from fedfeast.planning import plan_recipe
+from fedfeast.runs import Run
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+TARGETS = (0.8, 0.9, 0.95)
+ANSWERS, AT_ONCE, LOOKS = 600, 10, 30  # of all modes alike: answers trained for, clients at work, validations
+PATIENCE_SECONDS = 520.0
+SLOW_DATA = """
+import time
+from sklearn.datasets import load_digits
+
+def shots():
+    time.sleep({seconds})
+    digits = load_digits()
+    return (digits.images[{first}::4] * 15).astype("uint8"), digits.target[{first}::4]
+"""
+
+
+def settings_of(mode: str, deadline: float) -> dict[str, Any]:
+    """Return the settings of a mode that trains for as many answers as the others."""
+    shared: dict[str, Any] = {"simulation.speeds": "pareto", "training.clients_per_round": AT_ONCE}
+    if mode.startswith("buffered"):
+        buffer = int(mode.split()[1])
+        shared |= {"fleet.mode": "buffered", "fleet.buffer": buffer, "training.rounds": ANSWERS // buffer}
+    else:
+        shared |= {"training.rounds": ANSWERS // AT_ONCE}
+        shared |= {"fleet.deadline_seconds": deadline} if mode.endswith("deadline") else {}
+    return shared | {"evaluation.every_rounds": max(shared["training.rounds"] // LOOKS, 1)}
+
+
+def simulate(mode: str, seed: int, tail: float, folder: Path) -> dict[str, Any]:
+    """Return when a run of digits reached the targets by the simulated clock, and how it ended."""
+    common = {"seed": seed, "simulation.tail": tail}
+    client_seconds = plan_recipe("digits", {**common, **settings_of("synchronous", 1)})["clock"]["client_seconds"]
+    run = Run.create("digits", folder, {**common, **settings_of(mode, client_seconds["p75"])}).train()
+    rows = run.folder.metrics()
+    seen = [(row["clock_seconds"], row["validation_score"]) for row in rows if "validation_score" in row]
+    answers = Counter(client for row in rows for client in row["answered"])
+    ages = [age for row in rows for age in row.get("ages", [0] * len(row["answered"]))]
+    return {
+        "mode": mode,
+        "seed": seed,
+        "tail": tail,
+        "seconds_to": {str(one): next((at for at, score in seen if score >= one), None) for one in TARGETS},
+        "clock_seconds": rows[-1]["clock_seconds"],
+        "best_validation": max(score for _, score in seen),
+        "test": run.population_score,
+        "answers": sum(answers.values()),
+        "clients_heard": len(answers),
+        "mean_age": float(np.mean(ages)),
+        "oldest": max(ages),
+        "seen": seen,
+    }
+
+
+def over_processes(mode: str, merges: int, slow_seconds: float, folder: Path) -> dict[str, Any]:
+    """Return the rounds of four real nodes, the last of which takes so many seconds more for every message."""
+    settings = ["training.clients_per_round=4", "fleet.least_clients=4", f"training.rounds={merges}"]
+    settings += ["evaluation.every_rounds=1", "training.batch_size=16", "training.learning_rate=0.1"]
+    settings += ["fleet.mode=buffered", "fleet.buffer=2"] if mode == "buffered" else []
+    with LocalFleet(folder / "fleet") as fleet:
+        fleet.start_superlink()
+        for index in range(4):
+            place = folder / f"node_{index}.py"
+            place.write_text(SLOW_DATA.format(seconds=slow_seconds if index == 3 else 0, first=index))
+            config: dict[str, str | float] = {"name": f"node-{index}", "data": f"{place}:shots", "budget-macs": 5e6}
+            fleet.start_node(f"node-{index}", config)
+        out = folder / "run"
+        fleet.submit(DEPLOY, {"recipe": "digits", "out": str(out), "settings": "; ".join(settings)})
+        end = time.monotonic() + PATIENCE_SECONDS
+        while not (out / "summary.json").exists():
+            if time.monotonic() > end:
+                raise RuntimeError(f"the fleet took too long: {fleet.log('superlink')[-3000:]}")
+            time.sleep(0.5)
+    rows = Run.open(out).folder.metrics()
+    clock = np.cumsum([row["seconds"] for row in rows]).round(1).tolist()
+    return {
+        "mode": mode,
+        "slow_seconds": slow_seconds,
+        "seconds": clock,
+        "scores": [row["validation_score"] for row in rows],
+        "answered": [row["answered"] for row in rows],
+        "ages": [row.get("ages") for row in rows],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--modes", default="synchronous,synchronous with a deadline,buffered 5,buffered 2,buffered 1")
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--tails", default="1.2")
+    parser.add_argument("--processes", type=int, default=0, help="so many merges over real processes instead")
+    parser.add_argument("--slow-seconds", type=float, default=20.0, help="that one of four nodes takes more")
+    parser.add_argument("--out", type=Path, help="a file of JSON lines that results are added to")
+    chosen = parser.parse_args()
+    about = {
+        "processor": processor_name(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in ("torch", "numpy", "flwr")},
+    }
+    modes = chosen.modes.split(",")
+    for seed, tail, mode in (
+        (s, t, m) for s in chosen.seeds.split(",") for t in chosen.tails.split(",") for m in modes
+    ):
+        folder, began = Path(tempfile.mkdtemp(prefix="fedfeast-benchmark-")), time.monotonic()
+        try:
+            if chosen.processes:
+                result = over_processes(mode, chosen.processes, chosen.slow_seconds, folder)
+            else:
+                result = simulate(mode, int(seed), float(tail), folder / "run")
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        line = json.dumps({**result, "wall_seconds": round(time.monotonic() - began, 1), **about})
+        print(line)
+        if chosen.out is not None:
+            with chosen.out.open("a") as file:
+                file.write(f"{line}\n")
+
+
+if __name__ == "__main__":
+    main()
