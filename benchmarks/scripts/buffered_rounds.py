@@ -34,23 +34,30 @@ def shots():
 """
 
 
-def settings_of(mode: str, deadline: float) -> dict[str, Any]:
-    """Return the settings of a mode that trains for as many answers as the others."""
+def settings_of(mode: str, seconds: dict[str, float]) -> dict[str, Any]:
+    """Return the settings of a mode, given what a round takes clients.
+
+    synchronous; deadline p75: without those who take longer; buffered K [ANSWERS [EXPONENT]].
+    """
+    word, *numbers = mode.split()
     shared: dict[str, Any] = {"simulation.speeds": "pareto", "training.clients_per_round": AT_ONCE}
-    if mode.startswith("buffered"):
-        buffer = int(mode.split()[1])
-        shared |= {"fleet.mode": "buffered", "fleet.buffer": buffer, "training.rounds": ANSWERS // buffer}
-    else:
-        shared |= {"training.rounds": ANSWERS // AT_ONCE}
-        shared |= {"fleet.deadline_seconds": deadline} if mode.endswith("deadline") else {}
-    return shared | {"evaluation.every_rounds": max(shared["training.rounds"] // LOOKS, 1)}
+    answers = ANSWERS
+    if word == "buffered":
+        shared |= {"fleet.mode": "buffered", "fleet.buffer": int(numbers[0])}
+        answers = int(numbers[1]) if len(numbers) > 1 else answers
+        shared |= {"fleet.staleness_exponent": float(numbers[2])} if len(numbers) > 2 else {}
+    elif word == "deadline":
+        shared["fleet.deadline_seconds"] = seconds[numbers[0]]
+    rounds = answers // shared.get("fleet.buffer", AT_ONCE)
+    looks = LOOKS * answers // ANSWERS
+    return {**shared, "training.rounds": rounds, "evaluation.every_rounds": max(rounds // looks, 1)}
 
 
 def simulate(mode: str, seed: int, tail: float, folder: Path) -> dict[str, Any]:
     """Return when a run of digits reached the targets by the simulated clock, and how it ended."""
     common = {"seed": seed, "simulation.tail": tail}
-    client_seconds = plan_recipe("digits", {**common, **settings_of("synchronous", 1)})["clock"]["client_seconds"]
-    run = Run.create("digits", folder, {**common, **settings_of(mode, client_seconds["p75"])}).train()
+    seconds = plan_recipe("digits", {**common, **settings_of("synchronous", {})})["clock"]["client_seconds"]
+    run = Run.create("digits", folder, {**common, **settings_of(mode, seconds)}).train()
     rows = run.folder.metrics()
     seen = [(row["clock_seconds"], row["validation_score"]) for row in rows if "validation_score" in row]
     answers = Counter(client for row in rows for client in row["answered"])
@@ -67,7 +74,7 @@ def simulate(mode: str, seed: int, tail: float, folder: Path) -> dict[str, Any]:
         "clients_heard": len(answers),
         "mean_age": float(np.mean(ages)),
         "oldest": max(ages),
-        "seen": seen,
+        "seen": [(round(at, 3), round(score, 4)) for at, score in seen],
     }
 
 
@@ -104,7 +111,7 @@ def over_processes(mode: str, merges: int, slow_seconds: float, folder: Path) ->
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--modes", default="synchronous,synchronous with a deadline,buffered 5,buffered 2,buffered 1")
+    parser.add_argument("--modes", default="synchronous,deadline p75,deadline p95,buffered 5,buffered 2")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--tails", default="1.2")
     parser.add_argument("--processes", type=int, default=0, help="so many merges over real processes instead")

@@ -8,7 +8,8 @@ import torch
 from tiny import TINY, as_settings
 
 from fedfeast.engines.paced import PacedEngine
-from fedfeast.federation import Engine, NormHistory, Pace, RoundOrder, UpdatePolicy
+from fedfeast.federation import Engine, NormHistory, Pace, RoundOrder
+from fedfeast.federation.pacing import training_macs
 from fedfeast.randomness import named_generator
 from fedfeast.recipes import load_recipe
 from fedfeast.runs.assembly import Federation, assemble
@@ -20,7 +21,6 @@ SMALL = [
 METHODS = {
     **{name: [f"method.name={name}"] for name in ("feast", "heterofl", "scalefl", "fedrolex", "fjord", "fedavg")},
     "fiarse": ["method.name=fiarse", "method.num_points=3"],
-    "by what is activated": ["aggregation.activated_share=true"],
 }
 
 
@@ -39,12 +39,9 @@ def answer(engine: Engine, federation: Federation, flat: torch.Tensor, client: i
 
 def paced(federation: Federation, seconds: list[float], pace: Pace) -> PacedEngine:
     """Return an engine whose clients take so many seconds, whatever they are sent."""
-    engine = PacedEngine(federation.engine(), pace, np.ones(6), federation.preparation)
     order = order_of(federation, federation.initial_weights(), list(range(6)), 0)
-    from fedfeast.federation.pacing import training_macs
-
     macs = [training_macs(federation.method, one, federation.preparation) for one in order.assignments]
-    return PacedEngine(federation.engine(), pace, np.array(macs) / np.array(seconds), federation.preparation) or engine
+    return PacedEngine(federation.engine(), pace, np.array(macs) / np.array(seconds), federation.preparation)
 
 
 @pytest.mark.parametrize("settings", METHODS.values(), ids=METHODS)
@@ -62,8 +59,6 @@ def test_slices_of_several_ages_are_merged_by_position_against_what_each_left_fr
     assert (two.notes["answered"], two.notes["ages"]) == ([2, 3], [1, 0])
     alone = [(2, first, 0, 2**-0.5), (3, second, 1, 1.0)]
     sums, weights = torch.zeros_like(first), torch.zeros_like(first)
-    if "activated" in str(settings):
-        return  # the weight of a position is then the client's own; the shares are tested elsewhere
     for client, left_from, index, factor in alone:
         values = answer(plain, federation, left_from, client, index)
         says, examples = ~values.isnan(), federation.clients[client].num_examples
@@ -118,11 +113,11 @@ def test_a_lying_late_answer_is_refused_by_the_norms_of_earlier_merges() -> None
     assert policy.adversary is not None
     (liar, *_) = policy.adversary.clients
     honest = [client for client in range(6) if client != liar][:3]
-    engine, flat = paced(federation, [1.0 + 5 * (client == liar) for client in range(6)], Pace(4, 3)), federation.initial_weights()
+    seconds, flat = [1.0 + 5 * (client == liar) for client in range(6)], federation.initial_weights()
+    engine = paced(federation, seconds, Pace(4, 3))
     one = engine.run_round(order_of(federation, flat, sorted([*honest, liar]), 0))
     engine._tasks = [replace(task, ends_at=0.0) for task in engine._tasks]
     known = replace(policy, history=NormHistory(one.history.medians))
-    assert isinstance(known, UpdatePolicy)
     two = engine.run_round(replace(order_of(federation, one.flat, honest, 1), policy=known))
     assert [refusal.client for refusal in two.refusals] == [federation.clients[liar].name]
     assert "above the bound" in two.refusals[0].reason
