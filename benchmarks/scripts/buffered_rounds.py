@@ -78,11 +78,13 @@ def simulate(mode: str, seed: int, tail: float, folder: Path) -> dict[str, Any]:
     }
 
 
-def over_processes(mode: str, merges: int, slow_seconds: float, folder: Path) -> dict[str, Any]:
+def over_processes(mode: str, answers: int, slow_seconds: float, folder: Path) -> dict[str, Any]:
     """Return the rounds of four real nodes, the last of which takes so many seconds more for every message."""
-    settings = ["training.clients_per_round=4", "fleet.least_clients=4", f"training.rounds={merges}"]
-    settings += ["evaluation.every_rounds=1", "training.batch_size=16", "training.learning_rate=0.1"]
-    settings += ["fleet.mode=buffered", "fleet.buffer=2"] if mode == "buffered" else []
+    word, *numbers = mode.split()
+    merged = int(numbers[0]) if numbers else 4
+    settings = ["training.clients_per_round=4", "fleet.least_clients=4", f"training.rounds={answers // merged}"]
+    settings += ["evaluation.every_rounds=1"]
+    settings += ["fleet.mode=buffered", f"fleet.buffer={merged}"] if word == "buffered" else []
     with LocalFleet(folder / "fleet") as fleet:
         fleet.start_superlink()
         for index in range(4):
@@ -114,7 +116,7 @@ def main() -> None:
     parser.add_argument("--modes", default="synchronous,deadline p75,deadline p95,buffered 5,buffered 2")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--tails", default="1.2")
-    parser.add_argument("--processes", type=int, default=0, help="so many merges over real processes instead")
+    parser.add_argument("--processes", type=int, default=0, help="so many answers over real processes instead")
     parser.add_argument("--slow-seconds", type=float, default=20.0, help="that one of four nodes takes more")
     parser.add_argument("--out", type=Path, help="a file of JSON lines that results are added to")
     chosen = parser.parse_args()

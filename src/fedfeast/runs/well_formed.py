@@ -105,4 +105,7 @@ _ROUND: Mapping[str, Check] = {
     "losses": _is_numbers,
     "validation_score": _is_number_or_none,
     "seconds": _is_number,
+    "clock_seconds": _is_number,
+    "ages": _is_counts,
+    "returned_parameters": _is_count,
 }
