@@ -94,6 +94,8 @@ _SUMMARY: Mapping[str, Check] = {
     "traffic": _has(dict.fromkeys(_TRAFFIC, _is_number)),
     "partition": _has({}),
     "privacy": _has({}),
+    "clock_seconds": _is_number,
+    "ages": _has({"mean": _is_number, "oldest": _is_count}, "mean", "oldest"),
     "refused_replies": _has({"count": _is_count, "by_client": _is_numbers}),
 }
 _ROUND: Mapping[str, Check] = {
