@@ -138,7 +138,7 @@ def test_a_late_answer_that_moves_too_far_is_refused_and_the_merge_waits_for_ano
 
 
 def test_who_never_answers_is_given_up_at_its_deadline_and_asked_again(grid: LocalGrid, make_fleet: MakeFleet) -> None:
-    silent = []
+    silent: list[str] = []
 
     def swallow(message: Message, reply: Message) -> Message | None:
         about = message.metadata

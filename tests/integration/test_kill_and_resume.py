@@ -6,6 +6,7 @@ import signal
 import time
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from processes import ended, run, start
@@ -21,7 +22,7 @@ SETTINGS = {
     "checkpoint.every_rounds": 2,
     "server.average": 0.8,
 }
-MODES = {
+MODES: dict[str, dict[str, Any]] = {
     "synchronous": {"server.lookahead": 0.5},
     "buffered": {"fleet.mode": "buffered", "fleet.buffer": 2, "simulation.speeds": "pareto"},
 }
