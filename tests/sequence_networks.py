@@ -10,12 +10,14 @@ from torch import Tensor, nn
 
 from fedfeast.data import Augmentation, Examples, Normalisation, Preparation, ShardedExamples
 from fedfeast.data.tasks import task_named
-from fedfeast.federation import Assignment, Client, LocalSgd, Method
+from fedfeast.federation import Assignment, Client, Deployed, LocalSgd, Method
 from fedfeast.methods import Feast, FedAvg
 from fedfeast.methods.nested import Nested
+from fedfeast.networks import Layout
 from fedfeast.networks.built import Builder, BuiltNetwork, elastic
 from fedfeast.population import Shards
 from fedfeast.randomness import named_generator
+from fedfeast.serving.families.built import BuiltFamily, BuiltModel
 from fedfeast.variants import Variant, VariantCache
 
 SIZES = (9, 6, 3)  # examples of the clients
@@ -64,6 +66,14 @@ class CharModel(nn.Module):
 @elastic(depth=[1, 2], heads=[1, 2], hidden=[8, 20], frozen=["body.*"])
 def char_model(depth: int, heads: int, hidden: int, *, vocabulary: int, length: int, share: float = 0.2) -> nn.Module:
     return CharModel(depth, heads, hidden, vocabulary, length, share)
+
+
+def small_char_model() -> BuiltModel:
+    """Return the smallest of these networks as it is served, for six of seven symbols, with weights made up."""
+    network = BuiltNetwork(char_model, {"vocabulary": 7, "length": 6}, (6,), torch.int64)
+    layout = Layout.of(network.shapes(network.smallest))
+    flat = torch.from_numpy(named_generator(3).normal(size=layout.size)).float() / 3
+    return BuiltFamily().uncalibrated(Deployed(network, network.smallest, layout, flat, 1, 1))
 
 
 class Signals(nn.Module):

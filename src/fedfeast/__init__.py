@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fedfeast.planning import plan_recipe, search_recipe
     from fedfeast.presentation.pictures import draw_curves as draw_curves
     from fedfeast.presentation.report import write_report
+    from fedfeast.presentation.tracking import tracked as tracked
     from fedfeast.recipes import Recipe as Recipe
     from fedfeast.recipes import load_recipe as load_recipe
     from fedfeast.recipes.method_list import list_methods as list_methods
@@ -35,12 +36,14 @@ if TYPE_CHECKING:
     from fedfeast.serving.exporting import export as export
     from fedfeast.serving.ladder import Ladder as Ladder
     from fedfeast.serving.ladder import export_ladder as export_ladder
+    from fedfeast.serving.latency import latency as latency
+    from fedfeast.serving.measuring import measure_device
     from fedfeast.serving.verification import verify as verify
     from fedfeast.studies import StudyOptions as StudyOptions
     from fedfeast.studies import StudyResult as StudyResult
     from fedfeast.studies.entry import study as study
 
-    plan, report, search = plan_recipe, write_report, search_recipe
+    measure, plan, report, search = measure_device, plan_recipe, write_report, search_recipe
 
 # Resolved on first use, so that `import fedfeast` and `fedfeast --help` load no torch.
 _PUBLIC = {
@@ -67,17 +70,20 @@ _PUBLIC = {
     "export_ladder": ("fedfeast.serving.ladder", "export_ladder"),
     "extract": ("fedfeast.serving.bundle", "extract"),
     "fetch_data": ("fedfeast.data", "fetch_data"),
+    "latency": ("fedfeast.serving.latency", "latency"),
     "list_data": ("fedfeast.data", "list_data"),
     "list_methods": ("fedfeast.recipes.method_list", "list_methods"),
     "list_recipes": ("fedfeast.recipes.recipe_list", "list_recipes"),
     "load_bundle": ("fedfeast.serving.bundle", "load_bundle"),
     "load_recipe": ("fedfeast.recipes", "load_recipe"),
+    "measure": ("fedfeast.serving.measuring", "measure_device"),
     "plan": ("fedfeast.planning", "plan_recipe"),
     "prepare_data": ("fedfeast.data", "prepare_data"),
     "report": ("fedfeast.presentation.report", "write_report"),
     "search": ("fedfeast.planning", "search_recipe"),
     "study": ("fedfeast.studies.entry", "study"),
     "serve": ("fedfeast.server.entry", "serve"),
+    "tracked": ("fedfeast.presentation.tracking", "tracked"),
     "train": ("fedfeast.runs", "train"),
     "trust": ("fedfeast.own_code", "trust"),
     "with_adapters": ("fedfeast.networks.shipped.adapters", "with_adapters"),

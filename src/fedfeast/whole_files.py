@@ -115,7 +115,7 @@ def refuse_unknown_ending(out: Path, endings: Sequence[str] = ()) -> None:
     """Refuse a folder's name that ends as files of another kind do, such as .tflite; version numbers may end it."""
     if re.fullmatch(r"\.(?!v?\d)\w+", out.suffix) is None or out.suffix in endings:
         return
-    files = f"end a file in {' or '.join(endings)}, or " if endings else ""
+    files = f"end a file in {', '.join(endings[:-1])} or {endings[-1]}, or " if endings else ""
     raise InvalidInput(f"--out {out} ends in {out.suffix}, which is not written: {files}give a folder without it.")
 
 

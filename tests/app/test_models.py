@@ -114,6 +114,25 @@ def test_latency_draws_and_tells(fedfeast: Command, copied: Path) -> None:
     assert "has no measured curve of its best round: run fedfeast evaluate" in refused.stderr
 
 
+def test_latencies_measured_elsewhere(fedfeast: Command, copied: Path, tmp_path: Path) -> None:
+    measured = tmp_path / "phones.csv"
+    measured.write_text("model,device,latency_ms\n128.3k,[old] phone,40\n128.3k,phone,2\n545.9k,phone,6\n")
+    done = fedfeast("latency", copied, "--measured", measured, "--max-latency", "5")
+    assert done.returncode == 0, done.stderr
+    for part in ("[old] phone", "phone", "the largest within 5 ms", "from 40 ms", "latency-devices.png"):
+        assert part in done.stdout
+    assert (copied / "latency-devices.png").read_bytes().startswith(b"\x89PNG")
+    assert "[old] phone" in (copied / "latency-devices.svg").read_text()
+    assert not (copied / "latency.json").exists(), "what was measured elsewhere is not this machine's"
+    as_json = json.loads(fedfeast("latency", copied, "--measured", measured, "--json").stdout)
+    assert [one["device"] for one in as_json["devices"]] == ["[old] phone", "phone"]
+    words = ("--max-latency", "5", "--measured", measured, "--device", "phone")
+    done = fedfeast("extract", copied, *words, "--out", tmp_path / "bundle")
+    assert done.returncode == 0, done.stderr
+    assert "128.3k MACs" in done.stdout
+    assert "2 ms on phone" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -136,6 +155,16 @@ def test_latency_draws_and_tells(fedfeast: Command, copied: Path) -> None:
         (["extract", "RUN", "--max-macs", "1e6", "--out", "OUT.pth"], "ends in .pth, which is not written"),
         (["extract", "RUN", "--max-latency", "1e-9", "--out", "OUT"], "takes at most 1e-09 ms on this device"),
         (["extract", "RUN", "--max-latency", "1", "--search", "--out", "OUT"], "--search counts costs"),
+        (
+            ["export", "RUN", "--max-macs", "1e6", "--format", "litert", "--out", "OUT"],
+            "--format litert is not written",
+        ),
+        (["latency", "RUN", "--measured", "OUT.csv"], "out.csv cannot be read (No such file or directory)"),
+        (["latency", "RUN", "--max-latency", "5"], "--max-latency chooses for the devices of --measured"),
+        (["extract", "RUN", "--max-latency", "5", "--device", "phone"], "give that file as --measured"),
+        (["extract", "RUN", "--max-macs", "1e6", "--measured", "OUT.csv"], "say --max-latency"),
+        (["serve", "FOLDER", "--port", "0", "--browser-runtime", "FOLDER"], "of onnxruntime-web (No such file"),
+        (["browser-runtime", "--archive", "OUT.tgz"], "out.tgz is no archive of onnxruntime-web@"),
         (["serve", "FOLDER", "--port", "0"], "is no run folder (it has no recipe.toml)"),
         (["serve", "FOLDER", "--port", "99999"], "--port 99999: give a number from 0"),
         (["serve", "FOLDER", "--token", "", "--port", "0"], "--token must be printable"),

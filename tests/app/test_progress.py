@@ -48,6 +48,35 @@ def test_bar_counter_and_remaining_time_stay_beside_losses_and_validation(width:
     assert "…" not in told
 
 
+SIZES = [{"name": f"{place}.234M", "macs": place, "value": 0.9 + place / 1000} for place in range(1, 57)]
+
+
+@pytest.mark.parametrize(("width", "shown_sizes"), [(60, 5), (80, 7), (120, 12)])
+def test_sizes_are_a_table_that_fits(width: int, shown_sizes: int) -> None:
+    stream = io.StringIO()
+    with LiveProgress(Console(file=stream, force_terminal=True, width=width)) as progress:
+        progress.on_start(0, 4000, [])
+        progress.on_round({**ROW, "validation_sizes": SIZES})
+        progress.on_round({"round": 4, "losses": {"teacher": 1.0}})  # the last validation stays
+    *_, last = Text.from_ansi(stream.getvalue()).plain.rpartition("training")
+    names, values = (line.rstrip() for line in last.splitlines()[2:4])
+    assert names.split()[0] == "size"
+    assert values.startswith("validation, %  ")
+    assert (names.split()[1], names.split()[-1]) == ("1.234M", "56.234M"), "from the smallest to the largest"
+    assert (values.split()[2], values.split()[-1]) == ("90.1", "95.6")
+    assert len(names.split()) - 1 == len(values.split()) - 2 == shown_sizes
+    assert max(len(names), len(values)) <= width
+    assert "4/4000" in last
+
+
+def test_sizes_are_words_where_there_is_no_terminal() -> None:
+    stream = io.StringIO()
+    with LiveProgress(Console(file=stream, width=120)) as progress:
+        progress.on_start(2, 3, [])
+        progress.on_round({**ROW, "validation_sizes": SIZES[:2]})
+    assert stream.getvalue().splitlines()[-1].endswith("  validation 50.0 %  by size 1.234M 90.1, 2.234M 90.2 %")
+
+
 def test_runs_side_by_side_fit_a_narrow_terminal() -> None:
     stream = io.StringIO()
     progress = SideBySideProgress(Console(file=stream, force_terminal=True, width=60))

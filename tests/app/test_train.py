@@ -161,3 +161,22 @@ def test_a_folder_of_photos_is_trained_on_in_one_command(
     assert other.returncode == 2
     assert "holds another run (data.name is 'photos' there" in other.stderr
     refused("runs/photos is a run's folder", "train", "runs/photos")
+
+
+def test_trackers_are_told_by_training_and_of_finished_runs(
+    fedfeast: Command, copied: Path, short: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert copied == tmp_path / "run"
+    done = fedfeast("train", "digits", "--out", "run", "--track", "tensorboard", *short)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert any((tmp_path / "run" / "tracking" / "tensorboard").glob("events.*"))
+    assert (tmp_path / "run" / "report.html").is_file()
+    done = fedfeast("report", "run", "--track", "tensorboard=events")
+    assert (done.returncode, done.stdout) == (0, "report   run/report.html\n"), done.stderr
+    assert any((tmp_path / "events" / "run").glob("events.*"))
+
+
+def test_an_unknown_tracker_is_said_before_a_folder_is_made(refused: Callable[..., None], tmp_path: Path) -> None:
+    refused("--track 'tensorbord' is no tracker", "train", "digits", "--out", tmp_path / "run", "--track", "tensorbord")
+    assert not (tmp_path / "run").exists()

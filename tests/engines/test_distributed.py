@@ -199,6 +199,9 @@ def assert_same_run(out: Path, alone: Run) -> None:
     assert [row["steps"] for row in rows] == [row["steps"] for row in expected]
     assert [row["losses"] for row in rows] == [pytest.approx(row["losses"], abs=TOLERANCE) for row in expected]
     assert rows[-1]["validation_score"] == pytest.approx(expected[-1]["validation_score"])
+    ours_by_size, theirs_by_size = Run.open(out).size_history, alone.size_history
+    assert list(ours_by_size) == list(theirs_by_size)
+    assert all(ours_by_size[name] == pytest.approx(values) for name, values in theirs_by_size.items())
     assert Run.open(out).curve == alone.curve
 
 

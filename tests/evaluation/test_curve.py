@@ -120,3 +120,25 @@ def test_not_every_point_has_an_accuracy() -> None:
     assert CurvePoint("1k", 1000, 1, 2.5, {"bits": 2.5, "accuracy": 0.4}).accuracy == 0.4
     with pytest.raises(InvalidInput, match="1k has no accuracy: its figures are rmse, mae"):
         _ = CurvePoint("1k", 1000, 1, 0.1, {"rmse": 0.1, "mae": 0.2}).accuracy
+
+
+def test_an_accuracy_on_few_examples_has_an_interval() -> None:
+    def interval(value: float, examples: int | None) -> tuple[float, float] | None:
+        return CurvePoint("1k", 1000, 1, value, examples=examples).interval
+
+    assert interval(0.98, None) is None
+    assert interval(0.98, 5000) is None
+    assert interval(0.5, 100) == pytest.approx((0.4038, 0.5962), abs=1e-4)  # Wilson's, by hand
+    all_right = interval(1.0, 10)
+    assert all_right == pytest.approx((0.7225, 1.0), abs=1e-4)
+    small, large = interval(0.9, 100), interval(0.9, 1000)
+    assert small is not None
+    assert large is not None
+    assert small[0] < large[0] < 0.9 < large[1] < small[1]
+
+
+def test_examples_are_kept_in_files_and_not_in_tables() -> None:
+    curve = Curve((CurvePoint("1k", 1000, 10, 0.5, {"accuracy": 0.5}, examples=355),))
+    assert curve.rows()[0]["examples"] == 355
+    assert Curve.read(curve.rows(), curve.facts()) == curve
+    assert "examples" not in curve.table()[0]

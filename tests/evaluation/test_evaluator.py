@@ -154,3 +154,15 @@ def test_several_sets_share_networks_and_their_calibration() -> None:
     assert [point.value for point in measured["known"].curve.points] == [1.0, 1.0]
     assert measured["held out"].curve == sets["held out"].curve(METHOD, FLAT, POINTS)
     assert measure_sets(sets, METHOD, FLAT, ())["known"].curve.points == ()
+
+
+def test_shares_of_right_examples_know_how_many_there_were() -> None:
+    totals = torch.tensor([[[3.0, 4.0]], [[8.0, 9.0]]], dtype=torch.float64)  # (points, clients, sums)
+    costs = (Cost("a", 1, 1), Cost("b", 2, 2))
+    server = Measured(CLASSIFICATION, CLASSIFICATION.metric, costs, totals)
+    assert [point.examples for point in server.curve.points] == [4, 9]
+    known = Measured(CLASSIFICATION, CLASSIFICATION.metric, costs, totals, ("me",))
+    assert [point.examples for point in known.curve.points] == [None, None]
+    numbers = task_named("regression")
+    other = Measured(numbers, numbers.metric, costs, torch.ones(2, 1, 5, dtype=torch.float64))
+    assert [point.examples for point in other.curve.points] == [None, None]

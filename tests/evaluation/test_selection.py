@@ -5,6 +5,7 @@ import pytest
 
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Curve, CurvePoint, Selection
+from fedfeast.evaluation.selection import spread
 from fedfeast.federation import OperatingPoint
 
 PRICES = (100, 200, 400, 800)
@@ -50,3 +51,9 @@ def test_every_rule_is_put_in_words() -> None:
     rules = [Selection(), Selection(serving="best"), Selection("anchors", anchors=(0, 1)), Selection("largest")]
     assert len({one.words for one in rules}) == 4
     assert rules[2].words == "mean of 2 anchors"
+
+
+@pytest.mark.parametrize(("most", "expected"), [(1, "d"), (2, "ad"), (3, "acd"), (4, "abcd"), (9, "abcd")])
+def test_sizes_are_spread_from_the_first_to_the_last(most: int, expected: str) -> None:
+    assert "".join(spread("abcd", most)) == expected
+    assert spread([], most) == ()

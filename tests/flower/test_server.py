@@ -1,5 +1,6 @@
 """The server's app, and its end with its SuperLink."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -25,12 +26,15 @@ def configure(**config: str) -> Context:
 
 def test_a_run_has_the_folder_of_a_simulated_one(grid: LocalGrid, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    main(grid, configure(recipe="digits", settings="; ".join(SMALL), out=str(out)))
+    main(grid, configure(recipe="digits", settings="; ".join(SMALL), out=str(out), track="tensorboard"))
     run = Run.open(out)
+    assert any((out / "tracking" / "tensorboard").glob("events.*"))
     assert run.summary["clients"] == run.summary["participating_clients"] == 3
     assert [row["round"] for row in run.folder.metrics()] == [1, 2]
     assert run.summary["traffic"]["planned"]["mean_payload_parameters"] > 0
-    assert "client-000 has joined" in (out / "fleet.log").read_text()
+    log = (out / "fleet.log").read_text()
+    assert "client-000 has joined" in log
+    assert re.search(r"validation [\d.]+ % \(by size 112\.3k [\d.]+, .* %\)", log)
     write_report([run], out / "report.html")
     assert extract(run, out / "bundle", Limits(max_macs=1e6))["macs"] <= 1e6
     main(grid, configure(recipe="digits", settings="; ".join(SMALL), out=str(out)))  # finished: nothing to do

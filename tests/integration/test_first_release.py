@@ -41,6 +41,7 @@ def test_a_killed_run_goes_on_to_the_same_end(
     assert [{key: row[key] for key in EXACT} for row in rows] == [{key: row[key] for key in EXACT} for row in wanted]
     for row, other in zip(rows, wanted, strict=True):  # the same liars, clipped alike; processors round differently
         assert row["losses"] == pytest.approx(other["losses"], rel=0.02)
+    assert not any("validation_sizes" in row for row in rows), "it began without them"
     assert run.summary["best_round"] == expected.summary["best_round"]
     assert run.population_score == pytest.approx(expected.population_score, abs=0.02)
 

@@ -28,7 +28,8 @@ from fedfeast.presentation.pictures import MARKERS
 
 
 def test_small_differences_do_not_fill_the_axis() -> None:
-    assert ACCURACY.limits([98.1, 98.3]) == (90.5, 100.5)
+    assert ACCURACY.limits([98.1, 98.3]) == pytest.approx((96.7, 99.7))
+    assert ACCURACY.limits([99.9, 100.0]) == pytest.approx((97.5, 100.5))
     low, high = ACCURACY.limits([40.0, 50.0, 80.0])
     assert (low, high) == pytest.approx((37.6, 82.4))
 
@@ -115,6 +116,6 @@ def test_the_papers_points_are_open_diamonds() -> None:
 
 
 def test_the_axis_of_a_metric_says_its_unit_and_direction() -> None:
-    assert metric_axis(tasks.ACCURACY) == ACCURACY == Axis("test accuracy (%)", "percent", span=10, ceiling=100.5)
+    assert metric_axis(tasks.ACCURACY) == ACCURACY == Axis("test accuracy (%)", "percent", span=3, ceiling=100.5)
     assert metric_axis(tasks.METRICS["r2"]) == Axis("test variance explained")
     assert metric_axis(tasks.METRICS["bits"], "validation") == Axis("validation (less is better)")

@@ -1,11 +1,12 @@
 import math
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
 from PIL import Image
 
@@ -36,7 +37,13 @@ from fedfeast.presentation.pictures import (
     log_ticks,
     svg_of,
 )
-from fedfeast.presentation.run_charts import clients_charts, coverage_charts, curve_charts, history_charts
+from fedfeast.presentation.run_charts import (
+    clients_charts,
+    coverage_charts,
+    curve_charts,
+    history_charts,
+    latency_charts,
+)
 from fedfeast.recipes import load_recipe
 from fedfeast.runs import Run
 
@@ -92,6 +99,32 @@ def test_the_suffix_picks_the_format(make_up_run: Callable[..., Run], tmp_path: 
         text = (tmp_path / "latency.svg").read_text()
         assert "<!-- 1k -->" in text
         assert "<!-- 2k -->" not in text
+
+
+@pytest.mark.parametrize("ratio", [1.002, 1.02, 1.3])
+def test_names_of_networks_cover_neither_each_other_nor_the_edge(ratio: float) -> None:
+    places = [(0.05 * ratio**n, 0.975 + 0.001 * n) for n in range(1, 9)]
+    rows = [{"name": f"{n}00.5k", "median_ms": ms, "accuracy": share} for n, (ms, share) in enumerate(places, start=1)]
+    figure = figure_of(latency_charts({**PHONE, "points": rows}))
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    boxes = [one.get_window_extent() for one in axes.texts]
+    assert len(boxes) >= 6
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+    assert all(figure.bbox.contains(box.x0, box.y0) and figure.bbox.contains(box.x1, box.y1) for box in boxes)
+    marks = axes.transData.transform([(ms, 100 * share) for ms, share in places])
+    assert not any(box.contains(*mark) for box in boxes for mark in marks)
+
+
+def test_intervals_are_drawn_and_within_the_axis() -> None:
+    points = (Point(1e6, 98.0, interval=(95.0, 99.2)), Point(2e6, 99.0))
+    chart = Chart(macs_axis(), ACCURACY, (Series("one", points),))
+    (axes,) = figure_of([chart]).axes
+    (bar,) = axes.collections
+    assert isinstance(bar, LineCollection)
+    assert np.asarray(bar.get_segments()[0]).tolist() == [[1e6, 95.0], [1e6, 99.2]]
+    assert chart.y_limits[0] < 95.0
+    assert chart.spec()["series"][0]["points"] == [[1e6, 98.0, 0.0, "", [95.0, 99.2]], [2e6, 99.0]]
 
 
 def test_a_picture_shows_what_the_page_shows() -> None:

@@ -31,12 +31,12 @@ def test_one_run_on_one_self_contained_page(runs: dict[str, fedfeast.Run], tmp_p
     page = files[0].read_text()
     for part in ("Accuracy and cost", "Training", "Clients", "Coverage", "Operating points", "population score"):
         assert part in page
-    assert page.count('data-chart="chart-') == 6, "curve and budgets, loss and score, clients, coverage"
+    assert page.count('data-chart="chart-') == 7, "curve and budgets, loss and score, sizes, clients, coverage"
     assert "[population]" in page, "the resolved recipe"
     addresses = re.findall(r'(?:src|href)="([^"#][^"]*)"', page)
     assert all(address.startswith("data:") for address in addresses), "no external requests"
     names = {file.name for file in files[1:]}
-    assert {"curve.svg", "curve.png", "history.svg", "first-clients.png", "first-coverage.svg"} <= names
+    assert {"curve.svg", "curve.png", "history.svg", "sizes.svg", "first-clients.png", "first-coverage.svg"} <= names
     assert all(file.is_file() for file in files)
 
 
@@ -46,6 +46,10 @@ def test_several_runs_are_laid_over_each_other(runs: dict[str, fedfeast.Run], tm
     wins = runs["fedavg"].client_wins(runs["feast"])
     assert f"{wins.wins} / {wins.ties} / {wins.losses}" in page
     assert "different data sets" not in page
+    sizes = page.split("Sizes while training")[1].split("</figure>")[0]
+    for run, name in ((runs["feast"], "first, feast"), (runs["fedavg"], "second, fedavg")):
+        for size in (next(iter(run.size_history)), next(reversed(run.size_history))):
+            assert f'"label":"{name}, {size}"' in sizes
 
 
 def test_what_differs_between_recipes_comes_first(runs: dict[str, fedfeast.Run], tmp_path: Path) -> None:
@@ -94,7 +98,7 @@ def test_a_run_that_is_still_going_on(runs: dict[str, fedfeast.Run], tmp_path: P
     finally:
         summary.write_text(content)
     assert "Still without a test curve: first" in page
-    assert page.count('data-chart="chart-') == 4
+    assert page.count('data-chart="chart-') == 5
 
 
 def test_a_run_without_a_finished_round_is_refused(tmp_path: Path) -> None:

@@ -15,11 +15,13 @@ def test_lines_are_read_as_they_come(tmp_path: Path) -> None:
     assert reader.refresh() == ()
     file.write_text(line(1) + line(2)[:20])
     assert [row["round"] for row in reader.refresh()] == [1]
-    file.write_text(line(1) + line(2, validation_score=0.25))
+    sizes = [{"name": "1k", "macs": 1000, "value": 0.25}, {"name": "2k", "macs": 2000, "value": float("nan")}]
+    file.write_text(line(1) + line(2, validation_score=0.25, validation_sizes=sizes))
     assert reader.refresh()[1] == {
         "round": 2,
         "losses": {"teacher": 1.5},
         "validation_score": 0.25,
+        "sizes": sizes[:1],
         "clients": 2,
         "payload_parameters": 10,
         "seconds": 0.5,

@@ -10,6 +10,7 @@ from fedfeast.presentation.chart import DASHED, Point
 from fedfeast.presentation.run_charts import (
     MOST_POINTS,
     clients_charts,
+    compared_latency_charts,
     coverage_charts,
     curve_charts,
     history_charts,
@@ -120,6 +121,23 @@ def test_the_line_joins_networks_that_no_faster_one_matches() -> None:
     every, best = latency_charts({"points": points, "device": "a phone", "threads": 2})[0].series
     assert len(every.points) == 4
     assert [point.y for point in best.points] == pytest.approx([50, 70])
+
+
+def test_latencies_of_several_runs_are_laid_over_each_other() -> None:
+    slow = [{"name": "a", "median_ms": 2.0, "accuracy": 0.5}, {"name": "b", "median_ms": 4.0, "accuracy": 0.4}]
+    fast = [{"name": "a", "median_ms": 1.0, "accuracy": 0.6, "interval": [0.5, 0.7]}]
+    about = {"device": "a phone", "threads": 2}
+    (chart,) = compared_latency_charts({"one": {**about, "points": slow}, "two": {**about, "points": fast}})
+    assert [(one.label, len(one.points), one.colour, one.line) for one in chart.series] == [
+        ("one", 1, 0, True),
+        ("", 1, 0, False),
+        ("two", 1, 1, True),
+        ("", 0, 1, False),
+    ]
+    assert chart.series[2].points[0].interval == pytest.approx((50, 70))
+    low, high = chart.x_limits
+    assert 0.7 < low < 1.0
+    assert 4.0 < high < 5.0
 
 
 def test_every_chart_can_be_written_into_a_page(make_up_run: MakeUpRun) -> None:

@@ -380,6 +380,25 @@ def test_a_section_that_is_given_whole_stays_the_callers() -> None:
     assert given["population"] == {"source": "zipf", "num_clients": 7}
 
 
+@pytest.mark.parametrize("given", ["auto", "all", "none", 1, 7])
+def test_sizes_are_a_word_or_a_number_and_stay_so(given: str | int) -> None:
+    recipe = load_recipe("digits", {"evaluation.sizes": given})
+    assert recipe.evaluation.sizes == given
+    assert parse_recipe(recipe.to_toml(), "again") == recipe
+
+
+@pytest.mark.parametrize("given", ["some", 0, -1, 2.5, True, [1]])
+def test_sizes_that_are_neither_are_refused(given: object) -> None:
+    with pytest.raises(InvalidInput, match=r"evaluation.sizes = .*: give auto, all, none, or a number of sizes"):
+        load_recipe("digits", {"evaluation.sizes": given})
+
+
+@pytest.mark.parametrize("given", ["all", 3])
+def test_clients_are_asked_for_no_further_size(given: str | int) -> None:
+    with pytest.raises(InvalidInput, match=r"evaluation.sizes = .* needs the server's examples"):
+        load_recipe("digits", {"evaluation.sizes": given, "evaluation.by": "clients"})
+
+
 def test_differing_settings_name_every_setting_and_all_values() -> None:
     one = load_recipe("digits")
     other = load_recipe("digits", {"population.gamma": 0.5, "method.name": "fedavg"})

@@ -417,3 +417,18 @@ def test_two_first_starts_at_once_make_one_run(tmp_path: Path) -> None:
 def test_a_start_that_was_killed_before_its_recipe_goes_on(folder: RunFolder) -> None:
     (folder.path / "recipe.toml").unlink()
     assert RunFolder.create(folder.path, RECIPE, threads=2, device="cpu").environment()["threads"] == 2
+
+
+def test_a_run_that_began_before_sizes_were_kept_goes_on_without(tmp_path: Path) -> None:
+    recipe = load_recipe("digits")
+    folder = RunFolder.create(tmp_path / "run", recipe, threads=1, device="cpu")
+    text = (folder.path / "recipe.toml").read_text()
+    assert 'sizes = "auto"\n' in text
+    (folder.path / "recipe.toml").write_text(text.replace('sizes = "auto"\n', ""))
+    folder.append_metrics(round_row(1))
+    assert folder.recipe().evaluation.sizes == "none"
+    for again in (recipe, load_recipe(str(folder.path / "recipe.toml")), recipe):  # once more when it is written down
+        assert RunFolder.create(folder.path, again, threads=1, device="cpu").recipe().evaluation.sizes == "none"
+    told = load_recipe("digits", {"evaluation.sizes": 3})
+    assert RunFolder.create(folder.path, told, threads=1, device="cpu").recipe().evaluation.sizes == 3
+    assert RunFolder.create(folder.path, recipe, threads=1, device="cpu").recipe().evaluation.sizes == 3

@@ -33,6 +33,9 @@ def test_rounds_and_who_was_asked() -> None:
     assert misfit_round(ROUND) is None
     assert misfit_round({**ROUND, "losses": {"teacher": float("nan")}}) is None
     assert misfit_round({**ROUND, "clients": 5}) == "clients"
+    assert misfit_round({**ROUND, "validation_sizes": [{"name": "1k", "macs": 1, "value": 0.5}]}) is None
+    for wrong in (5, [5], [{"name": "1k", "macs": 1}], [{"name": "1k", "macs": "x", "value": 0.5}]):
+        assert misfit_round({**ROUND, "validation_sizes": wrong}) == "validation_sizes"
     assert misfit_round({}) == "round"
     assert misfit_round(None) == "all of it"
     assert misfit_released({"round": 1, "clients": [3]}) is None

@@ -38,9 +38,13 @@ def test_a_run_and_its_parts(client: Any) -> None:
     assert client.get("/api/run?run=digits").json() == run
     rounds = client.get("/api/history?after=12").json()["rounds"]
     assert [row["round"] for row in rounds] == [13, 14]
+    assert rounds[0]["sizes"] == []
+    assert [one["name"] for one in rounds[1]["sizes"]] == [
+        one["name"] for one in client.get("/api/variants").json()["variants"]
+    ]
     fleet = client.get("/api/fleet").json()
     assert (fleet["clients"], fleet["served"]) == (40, 40)
-    assert client.get("/healthz").json() == {"status": "ok", "version": "0.1.0"}
+    assert client.get("/healthz").json() == {"status": "ok", "version": "0.1.0", "onnxruntime_web": None}
     assert client.get("/healthz").headers["cache-control"] == "no-cache"
     assert 'fedfeast_run_finished_rounds{run="digits"} 14' in client.get("/metrics").text
 

@@ -112,7 +112,7 @@ def test_what_cannot_be_is_said_and_nothing_is_written(run: fedfeast.Run, tmp_pa
         export(run, tmp_path / "model.onnx", LIMITS)
     assert (tmp_path / "model.onnx.json").read_text() == "mine"
     for name in ("model.tflite", "model.pth", "models.ONNX"):
-        with pytest.raises(InvalidInput, match=r"which is not written: end a file in .onnx or .pt2, or give a folder"):
+        with pytest.raises(InvalidInput, match=r"which is not written: end a file in .onnx, .pt2 or .pte, or give a"):
             export(run, tmp_path / name, LIMITS)
     assert [file.name for file in tmp_path.iterdir()] == ["model.onnx.json"]
 

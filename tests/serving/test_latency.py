@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import fedfeast
@@ -37,3 +38,15 @@ def test_a_meter_measures_each_point_once(extractor: Extractor) -> None:
     meter = LatencyMeter(extractor, threads=1, repeats=2)
     assert meter.latency(extractor.points[0]) is meter.latency(extractor.points[0])
     assert meter(extractor.points[0]) == meter.latency(extractor.points[0]).median_ms
+
+
+def test_from_python_a_run_keeps_what_was_measured(run: fedfeast.Run) -> None:
+    measured = fedfeast.latency(run, threads=1, repeats=2)
+    assert json.loads((run.folder.path / "latency.json").read_text()) == json.loads(json.dumps(measured))
+    assert (run.folder.path / "latency.png").stat().st_size > 0
+
+
+def test_measure_from_python_is_the_commands_own() -> None:
+    measured = fedfeast.measure("digits", target_milliseconds=1000, threads=1, num_variants=2)
+    assert [one["macs"] for one in measured["variants"]] == [128_320, 4_974_848]
+    assert measured["suggestion"]["budget_macs"] == 4_974_848

@@ -18,6 +18,7 @@ def test_runs_of_one_protocol_may_differ_in_method_seed_and_engine() -> None:
         "one": load_recipe("digits"),
         "other": load_recipe("digits", {"method.name": "fedavg", "seed": 3, "engine.threads": 2}),
         "third": load_recipe("digits", {"checkpoint.every_rounds": 3, "data.folder": "/elsewhere"}),
+        "fourth": load_recipe("digits", {"evaluation.sizes": "none"}),  # as of a run that began before there were sizes
     }
     refuse_disagreement(recipes, ())
 

@@ -8,7 +8,7 @@ import typer
 from fedfeast.app.data import data_app
 from fedfeast.app.fleet import fleet_app
 from fedfeast.app.help import HELP_OPTIONS, Commands
-from fedfeast.app.models import export, extract, latency, serve, verify
+from fedfeast.app.models import browser_runtime, export, extract, latency, serve, verify
 from fedfeast.app.output import print_error
 from fedfeast.app.plan import measure, methods, plan, search
 from fedfeast.app.recipes import recipes_app
@@ -20,7 +20,7 @@ from fedfeast.version import VERSION
 # Their order is that of --help.
 COMMANDS = (
     *(train, evaluate, plan, measure, methods, search),
-    *(extract, export, verify, latency, serve, report, study),
+    *(extract, export, verify, latency, serve, browser_runtime, report, study),
 )
 
 app = typer.Typer(

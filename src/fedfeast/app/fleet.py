@@ -87,21 +87,35 @@ def gateway(
 
 
 @fleet_app.command()
+def app(
+    out: Annotated[Path, typer.Option(help="The new folder for the app's three files.")] = Path("fedfeast-fleet"),
+) -> None:
+    """Write the Flower app that a fleet runs, for flwr run."""
+    from fedfeast.flower.app import write_app
+
+    write_app(out)
+    show(Console(), f"for flwr run: {out}")
+
+
+@fleet_app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="The run's folder.")] = Path("runs/fleet-demo"),
     rounds: Annotated[int, typer.Option(help="How many rounds to train.", min=1)] = 4,
-    app: Annotated[Path, typer.Option(help="The Flower app, deploy/ of the repository.")] = Path("deploy"),
+    app: Annotated[
+        Path | None, typer.Option(help="A Flower app of one's own; by default what fleet app writes.")
+    ] = None,
     port: Annotated[int | None, typer.Option(help="The gateway's port; a free one by default.")] = None,
 ) -> None:
     """Train digits over a SuperLink behind its gateway and three SuperNodes on this machine, all with TLS."""
     _require_flower()
-    if not (app / "pyproject.toml").is_file():
-        raise InvalidInput(f"--app {app} is no Flower app: give the repository's deploy folder.")
-    run_demo(app.resolve(), rounds, out, Console(), port)
+    if app is not None and not (app / "pyproject.toml").is_file():
+        raise InvalidInput(f"--app {app} is no Flower app: give a folder as fedfeast fleet app writes it.")
+    run_demo(None if app is None else app.resolve(), rounds, out, Console(), port)
 
 
-def run_demo(app: Path, rounds: int, out: Path, console: Console, port: int | None = None) -> None:
+def run_demo(app: Path | None, rounds: int, out: Path, console: Console, port: int | None = None) -> None:
     """Train digits over a SuperLink and three SuperNodes, telling what happens; every process ends with it."""
+    from fedfeast.flower.app import write_app
     from fedfeast.flower.local_fleet import LocalFleet
     from fedfeast.presentation.pictures import draw_curves
     from fedfeast.presentation.tables import describe_run
@@ -120,6 +134,9 @@ def run_demo(app: Path, rounds: int, out: Path, console: Console, port: int | No
                 )
                 show(console, f"SuperNode {name} with a budget of {budget:.3g} MACs")
             config = {"recipe": "digits", "out": str(out.resolve()), "settings": SETTINGS.format(rounds=rounds)}
+            if app is None:
+                app = fleet.folder / "app"
+                write_app(app)
             fleet.submit(app, config)
             _follow(fleet, out, console)
     finally:

@@ -16,6 +16,10 @@ ParamsOption = Annotated[float | None, typer.Option(help="The most parameters th
 LatencyOption = Annotated[
     float | None, typer.Option(help="The most milliseconds of one inference, measured here with onnxruntime.")
 ]
+MeasuredOption = Annotated[
+    Path | None, typer.Option(help="A CSV file of latencies measured elsewhere: model, device, latency_ms.")
+]
+DeviceOption = Annotated[str | None, typer.Option(help="Whose latency of --measured counts.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace what an earlier command wrote there.")]
 SearchOption = Annotated[bool, typer.Option("--search", help="Find a new network for this budget.")]
 BestOption = Annotated[
@@ -28,6 +32,8 @@ def extract(  # noqa: PLR0913 - each argument is an option of the command
     max_macs: MacsOption = None,
     max_params: ParamsOption = None,
     max_latency: LatencyOption = None,
+    measured: MeasuredOption = None,
+    device: DeviceOption = None,
     search: SearchOption = False,
     best: BestOption = False,
     out: Annotated[
@@ -43,7 +49,7 @@ def extract(  # noqa: PLR0913 - each argument is an option of the command
     from fedfeast.serving.choice import Limits
 
     run = Run.open(folder)
-    limits = Limits(max_macs, max_params, max_latency)
+    limits = Limits(max_macs, max_params, max_latency, _measured_on(measured, device))
     name = "-".join(str(limits).replace("and", "").split()) + "-searched" * search + "-best" * best
     bundle = out if out is not None else folder / "bundles" / name
     with console_for(as_json).status("extracting"):
@@ -53,16 +59,21 @@ def extract(  # noqa: PLR0913 - each argument is an option of the command
 
 def export(  # noqa: PLR0913 - each argument is an option of the command
     folder: RunArgument,
-    out: Annotated[Path, typer.Option(help="A new file (.onnx, .pt2), or a new folder for a bundle or a ladder.")],
+    out: Annotated[
+        Path, typer.Option(help="A new file (.onnx, .pt2, .pte), or a new folder for a bundle or a ladder.")
+    ],
     max_macs: MacsOption = None,
     max_params: ParamsOption = None,
     max_latency: LatencyOption = None,
+    measured: MeasuredOption = None,
+    device: DeviceOption = None,
     search: SearchOption = False,
     best: BestOption = False,
     ladder: Annotated[int | None, typer.Option(help="So many networks, from the least to the largest served.")] = None,
     budgets: Annotated[str | None, typer.Option(help="A network for each budget in MACs, e.g. 25e6,1e8.")] = None,
     formats: Annotated[
-        list[str] | None, typer.Option("--format", help="onnx or pt2 (torch.export); may be repeated.")
+        list[str] | None,
+        typer.Option("--format", help="onnx, pt2 (torch.export) or executorch (phones); may be repeated."),
     ] = None,
     int8: Annotated[bool, typer.Option("--int8", help="Quantise on the server-held examples; say what it costs.")] = (
         False
@@ -75,22 +86,22 @@ def export(  # noqa: PLR0913 - each argument is an option of the command
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write one network of a run, or a ladder of them, as ONNX or torch.export files that are checked against torch."""
+    """Write one network of a run, or a ladder of them, as files for other runtimes, checked against torch."""
     from fedfeast.runs import Run
     from fedfeast.serving.choice import Limits
-    from fedfeast.serving.exporting import ExportOptions
+    from fedfeast.serving.exporting import SUFFIXES, ExportOptions
     from fedfeast.serving.exporting import export as export_network
 
     run = Run.open(folder)
     wanted = _formats(formats, int8, out)
     options = ExportOptions(wanted, opset, not normalised)
     if ladder is None and budgets is None:
-        limits = Limits(max_macs, max_params, max_latency)
+        limits = Limits(max_macs, max_params, max_latency, _measured_on(measured, device))
         with console_for(as_json).status("exporting"):
             manifest = export_network(run, out, limits, options, search, force, best)
-        _present(manifest, "file" if out.suffix in (".onnx", ".pt2") else "bundle", out, as_json)
+        _present(manifest, "file" if out.suffix in SUFFIXES else "bundle", out, as_json)
         return
-    single = (max_macs, max_params, max_latency, search or None)
+    single = (max_macs, max_params, max_latency, measured, search or None)
     if any(limit is not None for limit in single) or (ladder is not None and budgets is not None):
         raise InvalidInput("--ladder, --budgets and a limit of one network exclude each other: give one of them.")
     numbers = ladder if ladder is not None else parse_numbers("--budgets", budgets or "")
@@ -114,27 +125,47 @@ def latency(
     folder: RunArgument,
     threads: Annotated[int | None, typer.Option(min=1, help="Of onnxruntime; all cores by default.")] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Inferences of which the median counts.")] = 30,
+    measured: MeasuredOption = None,
+    max_latency: Annotated[
+        float | None, typer.Option(help="The most milliseconds of one inference: what each device of --measured gets.")
+    ] = None,
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure every served network's latency on this device and draw how good it is against it."""
+    """Measure every served network's latency on this device, or read it of others; draw how good it is against it."""
     from fedfeast.app.progress import CountedProgress
-    from fedfeast.presentation.pictures import draw_latency
     from fedfeast.presentation.tables import latency_table
     from fedfeast.serving.extraction import Extractor
-    from fedfeast.serving.latency import measure_run
-    from fedfeast.whole_files import write_json
+    from fedfeast.serving.latency import latency as measure_latency
 
     extractor, picture = Extractor(folder), folder / "latency.png"
-    if any(extractor.recorded_value(point) is None for point in extractor.points):
-        raise InvalidInput(f"{folder} has no measured curve of its best round: run fedfeast evaluate {folder}.")
+    if measured is not None:
+        _present_measured(extractor, measured, max_latency, as_json)
+        return
+    if max_latency is not None:
+        raise InvalidInput("--max-latency chooses for the devices of --measured: give both, or use fedfeast extract.")
     with CountedProgress(console_for(as_json), "measuring", len(extractor.points)) as progress:
-        measured = measure_run(extractor, threads, repeats, lambda point: progress.advance(f"{point.name} MACs"))
-    write_json(folder / "latency.json", measured)
-    for file in (picture, picture.with_suffix(".svg")):
-        draw_latency(measured, file)
-    content = {**measured, "picture": str(picture)}
-    print_result(content, [latency_table(measured), f"picture  {picture}"], as_json)
+        times = measure_latency(extractor, threads, repeats, lambda point: progress.advance(f"{point.name} MACs"))
+    content = {**times, "picture": str(picture)}
+    print_result(content, [latency_table(times), f"picture  {picture}"], as_json)
+
+
+def _present_measured(extractor: Any, file: Path, max_latency: float | None, as_json: bool) -> None:
+    from fedfeast.presentation.pictures import draw_charts
+    from fedfeast.presentation.run_charts import device_latency_charts
+    from fedfeast.presentation.tables import device_latency_tables
+    from fedfeast.serving.phones.measurements import join_measurements
+    from fedfeast.whole_files import write_json
+
+    if max_latency is not None and not max_latency > 0:
+        raise InvalidInput(f"--max-latency {max_latency:g}: give a positive number.")
+    joined = join_measurements(extractor, file, max_latency)
+    folder = extractor.run.folder.path
+    picture = folder / "latency-devices.png"
+    write_json(folder / "latency-devices.json", joined)
+    for path in (picture, picture.with_suffix(".svg")):
+        draw_charts(device_latency_charts(joined), path)
+    print_result({**joined, "picture": str(picture)}, [*device_latency_tables(joined), f"picture  {picture}"], as_json)
 
 
 def serve(
@@ -146,6 +177,10 @@ def serve(
     token: Annotated[
         str | None,
         typer.Option(envvar="FEDFEAST_TOKEN", help="Models and API want it as a bearer token.", show_envvar=True),
+    ] = None,
+    browser_runtime: Annotated[
+        Path | None,
+        typer.Option(help="A folder with onnxruntime-web's files; where browser-runtime puts them by default."),
     ] = None,
     trust: TrustOption = False,
 ) -> None:
@@ -159,11 +194,34 @@ def serve(
         print(f"serving  {address}", flush=True)
         show(console_for(True), "Ctrl-C ends it.")
 
-    serve_runs(folders, host, port, token, tell)
+    serve_runs(folders, host, port, token, tell, browser_runtime)
+
+
+def browser_runtime(
+    out: Annotated[Path | None, typer.Option(help="Their folder; one inside Python's environment by default.")] = None,
+    archive: Annotated[
+        Path | None, typer.Option(help="What npm pack wrote on another machine; fetched with npm by default.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Fetch onnxruntime-web, with which the page of serve runs models in the visitor's browser."""
+    from fedfeast.server.browser.runtime import PACKAGE, fetch_runtime
+
+    with console_for(as_json).status(f"fetching {PACKAGE}"):
+        folder = fetch_runtime(out, archive)
+    print_result({"package": PACKAGE, "folder": str(folder)}, [f"{PACKAGE} is in {folder}"], as_json)
+
+
+def _measured_on(measured: Path | None, device: str | None) -> Any:
+    from fedfeast.serving.choice import MeasuredOn
+
+    if measured is None and device is not None:
+        raise InvalidInput(f"--device {device} is one of a file's: give that file as --measured.")
+    return None if measured is None else MeasuredOn(measured, device)
 
 
 def _formats(formats: list[str] | None, int8: bool, out: Path) -> tuple[Any, ...]:
-    chosen = dict.fromkeys(formats or (["pt2"] if out.suffix == ".pt2" else ["onnx"]))
+    chosen = dict.fromkeys(formats or [{".pt2": "pt2", ".pte": "executorch"}.get(out.suffix, "onnx")])
     return (*chosen, "int8") if int8 and "int8" not in chosen else tuple(chosen)
 
 
@@ -199,7 +257,9 @@ def _present(manifest: Mapping[str, Any], kind: str, path: Path, as_json: bool) 
         print_warning(f"{untrained} of this network's weights were never trained by any client.")
     served = describe_bundle(manifest)
     if "latency" in manifest:
-        served += f", {manifest['latency']['median_ms']:.3g} ms on this device"
+        elsewhere = "measured_elsewhere" in manifest["latency"]
+        device = manifest["latency"]["device"] if elsewhere else "this device"
+        served += f", {manifest['latency']['median_ms']:.3g} ms on {device}"
     exported = [_exported(name, facts) for name, facts in manifest.get("exports", {}).items()]
     words = better_in_words(manifest)
     better = [] if words is None else [f"better   {words}: --best takes it"]

@@ -17,6 +17,14 @@ SettingsOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a field of the recipe; may be repeated."),
 ]
+TrackOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--track",
+        metavar="NAME[=WHERE]",
+        help="Also tell tensorboard[=FOLDER], mlflow[=URI] or wandb[=PROJECT]; may be repeated.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 
 
@@ -44,6 +52,11 @@ def parse_numbers(option: str, text: str) -> list[float]:
 def setting_words(settings: Sequence[str]) -> list[str]:
     """Return the words of a command line that give these settings."""
     return [word for setting in settings for word in ("--set", setting)]
+
+
+def track_words(track: Sequence[str]) -> list[str]:
+    """Return the words of a command line that name these trackers."""
+    return [word for tracker in track for word in ("--track", tracker)]
 
 
 def trust_words(trust: bool) -> list[str]:

@@ -1,7 +1,7 @@
 """The live display of long work."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -17,7 +17,7 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
-from rich.table import Column
+from rich.table import Column, Table
 from rich.text import Text
 
 from fedfeast.app.output import show
@@ -43,6 +43,19 @@ class _Bars(Progress):
         for task in telling:
             name = f"{task.description}: " if len(self.tasks) > 1 else ""
             yield Text.from_markup(f"{name}{escape(task.fields['detail'])}")
+        for task in self.tasks:
+            if task.visible and task.fields.get("cells"):
+                yield _table_of(task.fields["cells"])
+
+
+def _table_of(rows: Sequence[Sequence[str]]) -> Table:
+    """Return rows of cells as a table, the first column of words and the others of numbers."""
+    table = Table.grid(padding=(0, 2))
+    for place, _ in enumerate(rows[0]):
+        table.add_column(justify="right" if place else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    return table
 
 
 class _Display:
@@ -90,6 +103,7 @@ class LiveProgress(_Display):
         self._task: TaskID | None = None
         self._total = 0
         self._validation = ""
+        self._sizes: Sequence[Mapping[str, Any]] = ()  # what they came to in the last validation
 
     def on_start(self, finished_rounds: int, total_rounds: int, damaged: Sequence[str]) -> None:
         """Begin the bar at the finished rounds; name checkpoints that were passed over."""
@@ -108,10 +122,12 @@ class LiveProgress(_Display):
             score = row["validation_score"]
             shown = f"{100 * score:.1f} %" if self._metric is None else self._metric.named(score)
             self._validation = f"  validation {shown}"
+            self._sizes = row.get("validation_sizes", [])
         detail = "loss " + " ".join(f"{role} {loss:.3f}" for role, loss in row["losses"].items()) + self._validation
+        cells, words = self._shown_sizes()
         if self._task is not None:
-            self._progress.update(self._task, completed=row["round"], detail=detail)
-        self._plain_line(f"round {row['round']}/{self._total}  {detail}", row["round"] == self._total)
+            self._progress.update(self._task, completed=row["round"], detail=detail, cells=cells)
+        self._plain_line(f"round {row['round']}/{self._total}  {detail}{words}", row["round"] == self._total)
 
     def on_evaluation(self, measured: int, total: int) -> None:
         """Show how many operating points are measured."""
@@ -120,6 +136,18 @@ class LiveProgress(_Display):
         if self._task is not None:
             self._progress.update(self._task, completed=measured)
         self._plain_line(f"test curve {measured}/{total}", measured == total)
+
+    def _shown_sizes(self) -> tuple[list[list[str]], str]:
+        """Return what sizes came to as cells of a table, and as words."""
+        if not self._sizes:
+            return [], ""
+        # With torch, which a run has loaded and --help has not.
+        from fedfeast.data.tasks import ACCURACY
+        from fedfeast.presentation.sizes import size_cells, sizes_in_words
+
+        metric = self._metric or ACCURACY
+        words = f"  by size {sizes_in_words(self._sizes, metric)}"
+        return size_cells(self._sizes, metric, self._console.width), words
 
 
 class StudyProgress(LiveProgress):
@@ -137,7 +165,7 @@ class StudyProgress(LiveProgress):
         """Name the run in a line that stays, and clear away the bars of the one before."""
         for task in self._progress.task_ids:
             self._progress.remove_task(task)
-        self._validation = ""
+        self._validation, self._sizes = "", ()
         self.current = f"run {number} of {total} ({name})"
         said = f"run {number} of {total}  {name}{', finished before' if reused else ''}"
         show(self._console, said)

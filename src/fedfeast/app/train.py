@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,8 +12,10 @@ from fedfeast.app.options import (
     JsonOption,
     RunArgument,
     SettingsOption,
+    TrackOption,
     TrustOption,
     setting_words,
+    track_words,
     trust_words,
 )
 from fedfeast.app.output import console_for, print_result, show
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from fedfeast.runs import Run
 
 
-def train(
+def train(  # noqa: PLR0913 - each argument is an option of the command
     recipe: Annotated[
         str,
         typer.Argument(
@@ -41,6 +44,7 @@ def train(
         str | None, typer.Option(help="eager or graphs (needs CUDA); by default what suits the device.")
     ] = None,
     settings: SettingsOption = None,
+    track: TrackOption = None,
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -49,6 +53,7 @@ def train(
     from fedfeast.app.progress import LiveProgress
     from fedfeast.app.stopping import errors_said_once, join_training, stops_explained
     from fedfeast.planning.own_photos import is_photo_folder
+    from fedfeast.presentation.tracking import choose_trackers, tracked
     from fedfeast.runs import Run
     from fedfeast.runs.run import photo_limit
     from fedfeast.runs.time_budget import TimeLimit
@@ -57,6 +62,7 @@ def train(
     ranks = join_training()
     console = console_for(as_json, quiet=not ranks.leads)
     with errors_said_once(ranks):
+        choose_trackers(track or ())  # what is wrong with them is said before a folder is made
         limit = None if minutes is None else TimeLimit(minutes, began)
         source, given = recipe, settings
         if is_photo_folder(recipe):
@@ -67,12 +73,14 @@ def train(
         if run.time_budget is not None:
             show(console, run.time_budget.sentence())
         timed = [] if limit is None else ["--minutes", f"{limit.minutes:g}"]
-        words = ["train", recipe, "--out", str(run.folder.path), *timed, *setting_words(settings), *trust_words(trust)]
+        chosen = [*setting_words(settings), *track_words(track or ()), *trust_words(trust)]
+        words = ["train", recipe, "--out", str(run.folder.path), *timed, *chosen]
         with (
             stops_explained(ranks, words, lambda finished: f"{finished} of {run.recipe.training.rounds}"),
             LiveProgress(console, run.metric, _cost_of(run, ranks.size)) as progress,
+            tracked(run, track, progress) if track and ranks.leads else nullcontext(progress) as observer,
         ):
-            run.train(progress)
+            run.train(observer)
     if ranks.leads:
         _present(run, as_json)
 
@@ -115,6 +123,7 @@ def report(
     tensorboard: Annotated[
         Path | None, typer.Option(help="Also write the training history as TensorBoard events into this folder.")
     ] = None,
+    track: TrackOption = None,
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -126,9 +135,14 @@ def report(
     page = out if out is not None else folders[0] / "report.html"
     files = write_report(runs, page)
     if tensorboard is not None:
-        from fedfeast.presentation.tensorboard import write_events
+        from fedfeast.presentation.tracking.tensorboard import write_events
 
         write_events(runs, tensorboard)
+    if track:
+        from fedfeast.presentation.tracking import tell_finished
+
+        for run in runs:
+            tell_finished(run, track)
     print_result({"report": str(page), "files": [str(file) for file in files]}, [f"report   {page}"], as_json)
 
 

@@ -1,18 +1,25 @@
 """The curve of a metric over MACs of a trained federation, and what its clients get from it."""
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from fedfeast.data.tasks import ACCURACY, Metric
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import OperatingPoint
+from fedfeast.frames import frame_of
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 # What a client gets: the largest point that it affords, or of all that it affords the one with the best value.
 Serving = Literal["largest", "best"]
+SMALL_TEST_SET = 5_000  # examples; the accuracy on fewer is shown with its uncertainty
+NORMAL_95 = 1.959964  # standard deviations to either side that hold 95 % of a normal distribution
 
 
 @dataclass(frozen=True)
@@ -26,6 +33,32 @@ class CurvePoint:
     figures: Mapping[str, float] = field(default_factory=dict, hash=False)  # all metrics of the task, where measured
     standard_error: float | None = None  # of the value over clients, where the examples' clients are known
     listed_price: int | None = None  # in MACs, where its cache has prices
+    examples: int | None = None  # of which the value is the share that is right, where it is such a share
+
+    @classmethod
+    def read(cls, row: Mapping[str, Any]) -> "CurvePoint":
+        """Return the point of a file's row."""
+        return cls(
+            row["name"],
+            row["macs"],
+            row["parameters"],
+            row["value"] if "value" in row else row["accuracy"],  # all that the first release wrote
+            row["figures"] if "figures" in row else {"accuracy": row["accuracy"]},
+            row.get("standard_error"),
+            row.get("price"),
+            row.get("examples"),
+        )
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Within which the accuracy lies with 95 % certainty, where the test set is small; Wilson's for a binomial."""
+        if self.examples is None or self.examples >= SMALL_TEST_SET or not 0 <= self.value <= 1:
+            return None  # a damaged file may hold any value
+        # Unlike the normal interval it stays within 0 and 1, and has a length even where all examples are right.
+        square = NORMAL_95**2 / self.examples
+        middle = (self.value + square / 2) / (1 + square)
+        reach = math.sqrt(square * (self.value * (1 - self.value) + square / 4)) / (1 + square)
+        return max(middle - reach, 0.0), min(middle + reach, 1.0)
 
     @property
     def price(self) -> int:
@@ -52,19 +85,7 @@ class Curve:
     @classmethod
     def read(cls, rows: Iterable[Mapping[str, Any]], facts: Mapping[str, Any]) -> "Curve":
         """Return the curve of a file's rows; the facts of a summary name the metric, and without it it is accuracy."""
-        points = (
-            CurvePoint(
-                row["name"],
-                row["macs"],
-                row["parameters"],
-                row["value"] if "value" in row else row["accuracy"],  # all that the first release wrote
-                row["figures"] if "figures" in row else {"accuracy": row["accuracy"]},
-                row.get("standard_error"),
-                row.get("price"),
-            )
-            for row in rows
-        )
-        return cls(tuple(points), metric_of(facts), facts.get("unserved_value", 0.0))
+        return cls(tuple(map(CurvePoint.read, rows)), metric_of(facts), facts.get("unserved_value", 0.0))
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the points for a file: the accuracy by its name where there is one, the value and all figures."""
@@ -75,6 +96,7 @@ class Curve:
                 "value": point.value,
                 "figures": self._figures(point),
                 **({} if point.standard_error is None else {"standard_error": point.standard_error}),
+                **({} if point.examples is None else {"examples": point.examples}),
             }
             for point in self.points
         ]
@@ -89,6 +111,10 @@ class Curve:
             }
             for point in self.points
         ]
+
+    def to_frame(self) -> "DataFrame":
+        """Return the table as a pandas DataFrame by name."""
+        return frame_of(self.table(), "name", without="curve.table()")
 
     def facts(self) -> dict[str, Any]:
         """Return what a file must say beside the rows."""

@@ -77,7 +77,14 @@ class Measured:
         figures = self.task.figures(self.totals[place].sum(dim=0))
         name, macs, parameters, price = self.costs[place]
         value, error = figures[self.metric.name], self._standard_error(place)
-        return CurvePoint(name, macs, parameters, value, figures, error, price)
+        return CurvePoint(name, macs, parameters, value, figures, error, price, self._examples(place))
+
+    def _examples(self, place: int) -> int | None:
+        """Return how many examples a share of right ones is of; those of known clients are not independent."""
+        if self.clients or self.task.name != CLASSIFICATION.name:
+            return None
+        _, count = self.totals[place].sum(dim=0)
+        return round(float(count))
 
     def _standard_error(self, place: int) -> float | None:
         """Return the standard error of the value over clients, each left out in turn."""

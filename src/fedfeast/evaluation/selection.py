@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from fedfeast.evaluation.curve import Curve, Serving, served_points
 from fedfeast.federation import OperatingPoint
 
 Rule = Literal["population-score", "anchors", "largest"]
+Size = TypeVar("Size")
 
 
 @dataclass(frozen=True)
@@ -64,3 +65,9 @@ class Selection:
                     f"or more: give rows from 0 to {len(points) - 1}, or MACs; or set evaluation.selection=largest."
                 )
         return places
+
+
+def spread(sizes: Sequence[Size], most: int) -> tuple[Size, ...]:
+    """Return at most so many, evenly from the first to the last; of one alone the last."""
+    places = np.linspace(len(sizes) - 1, 0, min(most, len(sizes))).round().astype(int)
+    return tuple(sizes[place] for place in reversed(places.tolist()))

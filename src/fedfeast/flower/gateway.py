@@ -249,7 +249,8 @@ async def _run(gateway: Gateway, certificate: ssl.SSLContext, address: tuple[str
         raise InvalidInput(f"--host {host} --port {port} cannot be opened: {error.strerror}.") from error
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+        with suppress(NotImplementedError):  # Windows, where Ctrl-C ends the process
+            asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     gateway.tell(f"gateway on {host}:{port}; the Fleet API of the SuperLink on {gateway.superlink} and nothing else")
     await stopped.wait()
     await gateway.stop(server)

@@ -21,6 +21,8 @@ from fedfeast.flower.fleet import Fleet
 from fedfeast.flower.terms import Terms
 from fedfeast.flower.transport import Transport
 from fedfeast.own_code import remember, trusting
+from fedfeast.presentation.sizes import sizes_in_words
+from fedfeast.presentation.tracking import choose_trackers, tracked
 from fedfeast.recipes.building import build_method
 from fedfeast.recipes.recipe import Recipe, load_recipe, parse_recipe
 from fedfeast.runs import Run
@@ -53,6 +55,8 @@ class LoggedProgress:
         losses = "".join(f", {role} loss {loss:.3f}" for role, loss in row["losses"].items())
         oldest = f" (the oldest asked {max(row['ages'])} merges ago)" if any(row.get("ages", ())) else ""
         score = f", validation {self._metric.named(row['validation_score'])}" if "validation_score" in row else ""
+        if row.get("validation_sizes"):
+            score += f" (by size {sizes_in_words(row['validation_sizes'], self._metric)})"
         LOG.info(
             "round %d/%d: %d of %d answered%s in %.1f s%s%s",
             row["round"],
@@ -94,8 +98,9 @@ def fleet_recipe(base: Recipe) -> Recipe:
     return parse_recipe(base.to_toml(), base.name, settings, base.data.facts)
 
 
-def serve_run(grid: Grid, recipe: str, settings: Sequence[str], out: Path) -> Run:
+def serve_run(grid: Grid, recipe: str, settings: Sequence[str], out: Path, track: Sequence[str] = ()) -> Run:
     """Train a recipe over the grid's nodes in a folder, going on where it stands; return the finished run."""
+    choose_trackers(track)  # what is wrong with them is said before a folder is made
     base = load_recipe(recipe, settings)
     run = Run.create(fleet_recipe(base), out)
     remember(base.own_code)  # simulated clients, in processes of their own, ask for it before training begins
@@ -107,7 +112,9 @@ def serve_run(grid: Grid, recipe: str, settings: Sequence[str], out: Path) -> Ru
         metrics = out / "metrics.jsonl"
         begun = metrics.read_bytes().count(b"\n") if metrics.is_file() else 0
         fleet.gather(begun)  # the first clients; without any there is no population to speak of
-        run = Run.open(out).train(LoggedProgress(run.metric), FleetClients(fleet))
+        run = Run.open(out)
+        with tracked(run, track, LoggedProgress(run.metric)) as observer:
+            run.train(observer, FleetClients(fleet))
         LOG.info("population score %s in %s", run.metric.show(run.population_score), out)
     return run
 
@@ -117,15 +124,20 @@ def main(grid: Grid, context: Context) -> None:
     if Path(sys.argv[0]).name == SERVER_APP:
         end_with_parent()
     config = context.run_config
-    settings = [part.strip() for part in str(config.get("settings", "")).split(";") if part.strip()]
+    settings, track = (_parts(str(config.get(key, ""))) for key in ("settings", "track"))
     out = Path(str(config.get("out") or f"runs/{config['recipe']}-fleet"))
     trusted = trusting() if str(config.get("trust", "")).lower() == "true" else nullcontext()
     try:
         with trusted:
-            serve_run(grid, str(config["recipe"]), settings, out)
+            serve_run(grid, str(config["recipe"]), settings, out, track)
     except InvalidInput as error:
         LOG.error("%s", error)
         raise
+
+
+def _parts(text: str) -> list[str]:
+    """Return what stands one after another between semicolons."""
+    return [part.strip() for part in text.split(";") if part.strip()]
 
 
 def build_server_app() -> ServerApp:

@@ -24,8 +24,14 @@ from fedfeast.variants.cache import packaged_caches, write_cache
 from fedfeast.version import VERSION
 
 NAMED_FILES = ("variants.cache", "population.file")  # settings of a recipe that may name files
-# Where the server's files lie is no client's business, and what chose the members is not needed where they are told.
-SERVER_ALONE = {"data.folder": "none", "network.weights": "none", "variants.score": "none"}
+# Where the server's files lie and what it tells of its rounds is no client's business, and what chose the members is
+# not needed where they are told.
+SERVER_ALONE = {
+    "data.folder": "none",
+    "network.weights": "none",
+    "variants.score": "none",
+    "evaluation.sizes": "auto",
+}
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class Feast(EnvelopeRouting):
     rule: TrainingRule = "full"  # the rows of the paper's component table
     distillation_share: float = 0.5  # rho_kd
     temperature: float = 1.0  # by which teacher's and students' outputs are divided; the loss is times its square
-    backbone: Backbone = "elastic"
+    backbone: Backbone = "elastic"  # what is trained: the elastic network, or the ResNet as a control
     widths: tuple[float, ...] | None = None  # of the ResNet's channels, where that is the backbone
     sampling: Sampling = "uniform"  # of the intermediate: all alike, or in proportion to 1 / MACs
     smallest_share: float = 1.0  # of the steps, drawn one by one, that pass through the smallest beside larger ones

@@ -27,7 +27,7 @@ class FedAvg(OnePassMethod):
     network: ElasticNetwork
     cache: VariantCache
     max_macs: float | None = None  # the largest cached variant up to here; without it the smallest of all
-    backbone: Backbone = "elastic"
+    backbone: Backbone = "elastic"  # what is trained: the elastic network, or the ResNet as a control
     widths: tuple[float, ...] | None = None  # of the ResNet's channels, where that is the backbone
 
     @classmethod

@@ -61,18 +61,18 @@ class Fiarse(OnePassMethod):
     layerwise: bool = False  # the same share of each stage, instead of one threshold for all
     gradient: Literal["intended", "released"] = "intended"  # by the paper, or as the authors' code computes it
     membership: Literal["mask", "delta"] = "mask"  # who has a say: whoever was sent a weight, or whoever changed it
-    weighting: Weighting = "samples"
-    weight_decay: float = 0.0
+    weighting: Weighting = "samples"  # what an answer weighs: one, or the client's examples
+    weight_decay: float = 0.0  # of the clients' optimiser
     # Of the clients' optimiser, where FIARSE has one of its own; None: as all methods. The authors' is .05, 0 and inf.
     learning_rate: float | None = None
-    momentum: float | None = None
-    clip_norm: float | None = None
+    momentum: float | None = None  # of the same
+    clip_norm: float | None = None  # of the same; inf: nothing is clipped
     num_points: int = 57  # of the grid that is measured, evenly spaced
     least_share: float = 0.045  # of the whole network's MACs, where the grid starts: 25M of ResNet-18's 555M
     # What of a budget decides: its MACs, or its share of the nominal MACs, taken as a share of the parameters.
     threshold: Literal["macs", "parameters"] = "macs"
     nominal_macs: float | None = None  # of the whole network, for shares of the parameters; without it its own
-    initialisation: Initialisation = "torch"
+    initialisation: Initialisation = "torch"  # of the weights that training begins with
 
     @classmethod
     def build(cls, parts: Parts, **options: Any) -> Self:

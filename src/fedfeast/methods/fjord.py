@@ -14,10 +14,10 @@ class FjORD(OrderedDropout, TieredMethod):
     """Ordered dropout over the widths that a client affords."""
 
     network: Sliced
-    widths: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8, 1.0)
-    weighting: Weighting = "samples"
+    widths: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8, 1.0)  # shares of the network's channels
+    weighting: Weighting = "samples"  # what an answer weighs: one, or the client's examples
     distillation: bool = False
-    backbone: Backbone = "resnet"
+    backbone: Backbone = "resnet"  # what is sliced: the ResNet, or the elastic network
 
     @classmethod
     def build(cls, parts: Parts, **options: Any) -> Self:

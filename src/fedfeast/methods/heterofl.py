@@ -44,16 +44,16 @@ class HeteroFL(TieredMethod):
     }
     former_defaults: ClassVar = {"weighting": "count"}
     network: Sliced
-    widths: tuple[float, ...] = (1.0, 0.5, 0.25, 0.125, 0.0625)
-    weighting: Weighting = "samples"
+    widths: tuple[float, ...] = (1.0, 0.5, 0.25, 0.125, 0.0625)  # shares of the network's channels
+    weighting: Weighting = "samples"  # what an answer weighs: one, or the client's examples
     # Choice: both off, since no other method tells the server which classes a client holds.
     label_masked_loss: bool = False  # logits of classes that the client does not hold are zero in training
     label_row_merging: bool = False  # a client has no say in the classifier's rows of classes it does not hold
-    backbone: Backbone = "resnet"
-    # Of the ResNet: where its norms and rectifiers stand, what divides features by the width, and how weights begin.
+    backbone: Backbone = "resnet"  # what is sliced: the ResNet, or the elastic network
+    # Of the ResNet: where its norms and rectifiers stand.
     activation: Literal["before", "after"] = "before"
-    scaler: Literal["none", "after-activation"] = "none"
-    initialisation: Initialisation = "torch"
+    scaler: Literal["none", "after-activation"] = "none"  # what divides rectified features by the width
+    initialisation: Initialisation = "torch"  # of the weights that training begins with
     nominal_macs: float | None = None  # stated for the whole network: a width is priced at its square of it
 
     @classmethod

@@ -48,15 +48,15 @@ class ScaleFL(TieredMethod):
     network: ResNet
     rounds: int
     levels: Levels | None = None  # (depth, width); without them by shares of the blocks
-    weighting: Weighting = "samples"
+    weighting: Weighting = "samples"  # what an answer weighs: one, or the client's examples
     distillation: float = 0.05  # gamma
-    temperature: float = 3.0
+    temperature: float = 3.0  # by which outputs are divided where one teaches others
     warm_up: float = 0.25  # share of the rounds; distillation begins in the round after it
     depth_unit: DepthUnit = "stages"  # of the levels, where they are given
     rounding: Literal["down", "up"] = "down"  # of channels
     everyone_trains: bool = False  # a client below the smallest level trains it, and is served it, all the same
     loss_scale: float = 1.0  # of the whole loss
-    initialisation: Initialisation = "torch"
+    initialisation: Initialisation = "torch"  # of the weights that training begins with
 
     @classmethod
     def build(cls, parts: Parts, **options: Any) -> Self:

@@ -11,6 +11,7 @@ import torch
 from fedfeast.data import load_dataset
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Assignment, Client, Method
+from fedfeast.federation.pacing import TRAINING_FACTOR
 from fedfeast.population import Population
 from fedfeast.randomness import named_generator
 from fedfeast.recipes.building import build_method, build_pace, build_population, choose_participants, lift_budgets
@@ -78,6 +79,15 @@ class Outline:
     def rounds_per_client(self) -> float:
         """The rounds that merge a participating client's answer, on average."""
         return self.recipe.training.rounds * self.answers_per_round / len(self.participants)
+
+    def training_pmacs(self, num_examples: np.ndarray, largest_only: bool = False, cost: Cost | None = None) -> float:
+        """Return the PMACs of all rounds by the paper's proxy, for clients with so many examples."""
+        total = 0.0
+        for group in self.groups:
+            macs = group.largest_macs(self.method, cost) if largest_only else group.pass_macs(self.method, cost)
+            total += macs * float(num_examples[group.clients].sum())
+        visits = self.rounds_per_client * self.recipe.training.local_epochs
+        return TRAINING_FACTOR * visits * total / 1e15
 
     @cached_property
     def groups(self) -> tuple[BudgetGroup, ...]:

@@ -9,13 +9,13 @@ import numpy as np
 from fedfeast.data import OFFICIAL, load_dataset, split_as_authors
 from fedfeast.data.splits import AUTHORS_CIFAR100_CLASSES
 from fedfeast.federation import OperatingPoint
-from fedfeast.federation.pacing import TRAINING_FACTOR
 from fedfeast.planning.batching import plan_batches
 from fedfeast.planning.clock import plan_clock
 from fedfeast.planning.coverage import cover
 from fedfeast.planning.device_memory import plan_memory
-from fedfeast.planning.outline import BudgetGroup, Cost, Outline, outline, refuse_larger_cohorts
+from fedfeast.planning.outline import BudgetGroup, Outline, outline, refuse_larger_cohorts
 from fedfeast.planning.timing import PassTimes, predict_time
+from fedfeast.planning.validated_sizes import further_sizes, share_of_training
 from fedfeast.population import Partition, Population
 from fedfeast.population.natural import measure_correlation, natural_partition
 from fedfeast.recipes.building import build_partition, build_selection
@@ -74,6 +74,7 @@ def plan_recipe(
         plan["clients"]["lifted"] = population.num_lifted
     realized = expected if partition is None else partition.shards.sizes
     plan["coverage"] = cover(built, np.asarray(realized, dtype=np.float64))
+    plan["sizes"] = _plan_sizes(built, np.asarray(realized, dtype=np.float64))
     clock = plan_clock(built, np.asarray(realized, dtype=np.float64))
     if clock is not None:
         plan["clock"] = clock
@@ -187,6 +188,15 @@ def _plan_selection(built: Outline) -> dict[str, Any]:
     return {"rule": selection.rule, "figure": selection.words, "points": [point.name for point in points]}
 
 
+def _plan_sizes(built: Outline, num_examples: np.ndarray) -> dict[str, Any]:
+    """Return which networks are validated beside those of the selection, and what share of training that costs."""
+    further = further_sizes(built, num_examples)
+    return {
+        "further_points": [point.name for point in further],
+        "share_of_training": share_of_training(built, further, num_examples),
+    }
+
+
 def _describe_group(group: BudgetGroup, built: Outline, expected: np.ndarray) -> dict[str, Any]:
     budgets = built.population.budgets_macs[group.clients]
     return {
@@ -241,13 +251,13 @@ def plan_compute(recipe: Recipe | Outline) -> dict[str, float]:
 def _plan_compute(built: Outline, expected: np.ndarray, partition: Partition | None) -> dict[str, float]:
     """Return training PMACs by the paper's proxy: 3 x convolution MACs, n_i visits a sampled round."""
     numbers = {
-        "training_pmacs": _training_pmacs(built, expected),
-        "single_variant_pmacs": _training_pmacs(built, expected, largest_only=True),
+        "training_pmacs": built.training_pmacs(expected),
+        "single_variant_pmacs": built.training_pmacs(expected, largest_only=True),
     }
     if partition is not None:
         sizes = partition.shards.sizes.astype(np.float64)
-        numbers["realized_training_pmacs"] = _training_pmacs(built, sizes)
-        numbers["realized_single_variant_pmacs"] = _training_pmacs(built, sizes, largest_only=True)
+        numbers["realized_training_pmacs"] = built.training_pmacs(sizes)
+        numbers["realized_single_variant_pmacs"] = built.training_pmacs(sizes, largest_only=True)
     return numbers
 
 
@@ -264,17 +274,6 @@ def plan_stated(built: Outline) -> dict[str, float] | None:
         accounted = outline(resolve_recipe(built.recipe, {"population.least_macs": STATED_LEAST_MACS}))
     sizes = count_examples(accounted)
     return {
-        "training_pmacs": _training_pmacs(accounted, sizes, cost=costs.__getitem__),
-        "single_variant_pmacs": _training_pmacs(accounted, sizes, largest_only=True, cost=costs.__getitem__),
+        "training_pmacs": accounted.training_pmacs(sizes, cost=costs.__getitem__),
+        "single_variant_pmacs": accounted.training_pmacs(sizes, largest_only=True, cost=costs.__getitem__),
     }
-
-
-def _training_pmacs(
-    built: Outline, num_examples: np.ndarray, largest_only: bool = False, cost: Cost | None = None
-) -> float:
-    total = 0.0
-    for group in built.groups:
-        macs = group.largest_macs(built.method, cost) if largest_only else group.pass_macs(built.method, cost)
-        total += macs * float(num_examples[group.clients].sum())
-    visits = built.rounds_per_client * built.recipe.training.local_epochs
-    return TRAINING_FACTOR * visits * total / 1e15

@@ -65,7 +65,7 @@ def warn_of_noise(noise: PrivacyNoise | None, privacy: Privacy | None) -> None:
     logging.getLogger("fedfeast").warning(
         "the privacy noise on a round's update is %.3g times the update itself (noise_multiplier %g, %s clients a "
         "round, up to %s positions each): training will mostly follow noise. It would take about %s clients a round "
-        "out of %s, a network of fewer positions, or less noise; docs/robustness.md has an example that works",
+        "out of %s, a network of fewer positions, or less noise; docs/privacy.md has an example that works",
         *(noise.over_update, privacy.noise_multiplier, f"{noise.clients_per_round:,}", f"{noise.positions:,}"),
         *(f"{noise.needed_per_round:,}", f"{noise.needed_clients:,}"),
     )

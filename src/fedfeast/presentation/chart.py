@@ -31,6 +31,7 @@ FILLED_MARKS: tuple[Mark, ...] = get_args(FilledMark)
 DASHED, DOTTED = (7.0, 4.0), (2.0, 4.0)  # pixels drawn and pixels left out
 HEIGHT = 330  # pixels
 ROOM = 1.12  # beside the outermost values of a logarithmic axis
+LEAST_PERCENT = 3  # of a share's axis, so that noise does not look like a trend
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Axis:
     unit: str = ""
     least: float | None = None  # without it, what the values need
     greatest: float | None = None
-    span: float = 0.0  # at least this much is shown, so that noise does not look like a trend
+    span: float = 0.0  # at least this much is shown
     floor: float = -math.inf
     ceiling: float = math.inf
     whole: bool = False  # numbers between whole ones mean nothing
@@ -72,15 +73,23 @@ class Axis:
 
 @dataclass(frozen=True)
 class Point:
-    """A measured value, its spread over several seeds, and its name."""
+    """A measured value, its spread over several seeds, its name, and within which the true value lies."""
 
     x: float
     y: float
     spread: float = 0.0
     name: str = ""
+    interval: tuple[float, float] | None = None
 
-    def spec(self) -> list[float | str]:
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The least and the greatest value that is drawn."""
+        return self.interval or (self.y - self.spread, self.y + self.spread)
+
+    def spec(self) -> list[Any]:
         """Return the point for charts.js."""
+        if self.interval:
+            return [self.x, self.y, self.spread, self.name, list(self.interval)]
         if self.name:
             return [self.x, self.y, self.spread, self.name]
         return [self.x, self.y, self.spread] if self.spread else [self.x, self.y]
@@ -183,7 +192,7 @@ class Chart:
     def _upright(self) -> list[float]:
         points = [point for series in self.series for point in series.points]
         bars = [0.0, *(bar.value for bar in self.bars)] if self.bars else []
-        return [*(point.y + sign * point.spread for point in points for sign in (-1, 1)), *bars]
+        return [*(end for point in points for end in point.ends), *bars]
 
 
 @dataclass(frozen=True)
@@ -208,7 +217,7 @@ class HeatMap:
 
 
 AnyChart = Chart | HeatMap
-ACCURACY = Axis("test accuracy (%)", "percent", span=10, ceiling=100.5)
+ACCURACY = Axis("test accuracy (%)", "percent", span=LEAST_PERCENT, ceiling=100.5)
 COUNTED_CLIENTS = Axis("clients by budget", "count", floor=0, whole=True)
 
 
@@ -216,7 +225,7 @@ def metric_axis(metric: "Metric", what: str = "") -> Axis:
     """Return the axis of a metric on the test set, or of what else it says; shares are in percent."""
     facts = [*(["%"] if metric.is_share else []), *([] if metric.more_is_better else ["less is better"])]
     label = (what or f"test {metric.title}") + (f" ({', '.join(facts)})" if facts else "")
-    return Axis(label, "percent", span=10, ceiling=100.5) if metric.is_share else Axis(label)
+    return Axis(label, "percent", span=LEAST_PERCENT, ceiling=100.5) if metric.is_share else Axis(label)
 
 
 def macs_axis(

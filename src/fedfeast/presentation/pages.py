@@ -31,7 +31,7 @@ def render_page(template: str, content: Mapping[str, Any]) -> str:
         autoescape=True,
         undefined=jinja2.StrictUndefined,
     )
-    look = {"style": read_asset("style.css"), "charts": read_asset("charts.js")}
+    look = {"style": read_asset("style.css"), "scripts": [read_asset("charts.js"), read_asset("tables.js")]}
     return environment.get_template(template).render({**look, **content})
 
 

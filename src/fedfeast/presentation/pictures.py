@@ -16,12 +16,14 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from fedfeast.presentation.chart import AnyChart, Axis, Chart, HeatMap, Mark, Series
+from fedfeast.presentation.note_places import place_notes
 from fedfeast.presentation.palette import cell_colour, colour_of
 from fedfeast.presentation.run_charts import curve_charts, latency_charts, search_charts
 from fedfeast.runs import Run
 from fedfeast.units import format_macs
 
 WIDTH, PLOT_WIDTH = 720, 650  # pixels, as a page would show it: of all, and about that within the axes
+AROUND = 60  # pixels above and below the axes: a legend, numbers and what they mean
 PIXELS_PER_INCH = 100
 PIXEL = 72 / PIXELS_PER_INCH  # in points, matplotlib's unit of strokes and letters
 MARK_GAP = 14  # pixels between the marks of one line
@@ -135,7 +137,7 @@ def _draw_chart(axes: Axes, chart: Chart) -> None:
     axes.set_ylim(low, high)
     axes.set_ylabel(chart.y.label)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _write(chart.y, value)))
-    most = max(2, (chart.height - 60) // 34)
+    most = max(2, (chart.height - AROUND) // 34)
     axes.yaxis.set_major_locator(MaxNLocator(most, steps=[1, 2, 5, 10], integer=chart.y.whole))
     if chart.shade_to is not None and chart.shade_to > left:
         axes.axvspan(left, min(chart.shade_to, right), color=colour_of("sunk"), linewidth=0, zorder=0)
@@ -146,12 +148,14 @@ def _draw_chart(axes: Axes, chart: Chart) -> None:
         _draw_bars(axes, chart)
     for series in chart.series:
         _draw_series(axes, series, chart)
-    for note in chart.notes:
+    for placed in place_notes(chart, PLOT_WIDTH, chart.height - AROUND):
         axes.annotate(
-            note.text,
-            (note.x, note.y),
-            (6 * PIXEL, -15 * PIXEL),
+            placed.note.text,
+            (placed.note.x, placed.note.y),
+            (placed.right * PIXEL, -placed.below * PIXEL),
             textcoords="offset points",
+            ha=placed.side,
+            va="center",
             fontsize="small",
             color=colour_of("ink"),
         )
@@ -207,6 +211,9 @@ def _draw_series(axes: Axes, series: Series, chart: Chart) -> None:
     if series.banded:
         lower, upper = ([point.y + sign * point.spread for point in series.points] for sign in (-1, 1))
         axes.fill_between(across, lower, upper, color=colour, alpha=0.16, linewidth=0)
+    for point in series.points:
+        if point.interval:
+            axes.vlines(point.x, *point.interval, colors=colour, alpha=0.4, linewidth=2 * PIXEL, capstyle="round")
     marker, scale = MARKERS[series.mark]
     crowded = len(across) > PLOT_WIDTH / MARK_GAP
     stroke = (1.5 if series.thin else 2.25) * PIXEL

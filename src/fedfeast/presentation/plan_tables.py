@@ -70,21 +70,26 @@ def _lines(plan: Plan) -> dict[str, str]:
             f"{beyond['any']}; {beyond['largest']} with their largest"
         )
     lines["the served round is chosen by"] = plan["selection"]["figure"]
+    further = plan["sizes"]["further_points"]
+    if further:
+        cost = f"{100 * plan['sizes']['share_of_training']:.2g} % of training"
+        lines["sizes validated to be followed"] = f"{len(plan['selection']['points']) + len(further)}; for {cost}"
     if plan["coverage"] is not None:
         lines["psi_min, psi_max (local steps a round)"] = (
             f"{plan['coverage']['psi_min']:.3g}, {plan['coverage']['psi_max']:.3g}"
         )
     if plan["memory"] is not None:
         lines |= _memory_lines(plan["memory"])
-    if "clock" in plan:
-        lines |= _clock_lines(plan["clock"])
+    lines |= _clock_lines(plan.get("clock"))
     if "time" in plan:
         lines |= _time_lines(plan["time"])
     return lines
 
 
-def _clock_lines(clock: Mapping[str, Any]) -> dict[str, str]:
-    """Return what the simulated clock says of the clients and of the run."""
+def _clock_lines(clock: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return what the simulated clock says of the clients and of the run, where there is one."""
+    if clock is None:
+        return {}
     seconds, given_up = clock["client_seconds"], clock["given_up"]
     answers = f"{clock['answers']:,} answers{f', {given_up:,} given up' if given_up else ''}"
     lines = {
@@ -224,7 +229,8 @@ def describe_device(measured: Mapping[str, Any]) -> list[RenderableType]:
     threads = f"{measured['threads']} thread{'s' if measured['threads'] > 1 else ''}"
     title = f"{escape(measured['recipe'])}, {measured['method']} on {escape(measured['device'])}, {threads}"
     title += f", {measured['runtime']}"
-    lines = [f"peak memory        {measured['peak_memory_megabytes']:.0f} MB of this process, torch included"]
+    peak = measured["peak_memory_megabytes"]
+    lines = [] if peak is None else [f"peak memory        {peak:.0f} MB of this process, torch included"]
     if measured.get("is_busy"):
         lines.append("busy               other programs disturbed it: some medians are over twice the fastest repeat")
     if "suggestion" in measured:

@@ -1,5 +1,6 @@
 """One self-contained HTML page about one or several runs, and its pictures as files."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,17 @@ from fedfeast.presentation.pages import Pictures, known_differences, write_page
 from fedfeast.presentation.recipe_differences import recipe_differences
 from fedfeast.presentation.run_charts import (
     clients_charts,
+    compared_latency_charts,
     coverage_charts,
     curve_charts,
     has_published,
     history_charts,
     label_of,
 )
+from fedfeast.presentation.sizes import size_charts
 from fedfeast.presentation.tables import (
     best_scores,
+    certainty_column,
     cost_headings,
     costs_of,
     data_in_words,
@@ -58,7 +62,9 @@ def write_report(runs: Sequence[Run], path: Path | str) -> list[Path]:
                 "history",
                 history_charts(runs),
                 "Mean training loss by role, and validation score.",
-            )
+            ),
+            _sizes(runs, pictures),
+            *_latencies(runs, pictures),
         ],
         "runs": [_describe(run, pictures) for run in runs],
     }
@@ -99,6 +105,8 @@ def _curves(
     bands = (
         "" if all(len(run.folder.test_sets()) < 2 for run in measured) else " Bands are standard errors over clients."
     )
+    if any(point.interval for run in measured for point in run.curve.points):
+        bands += " Bars: at 95 % certainty; the test set is small."
     kept_back = [run.folder.path.name for run in measured if "curve_from" in run.summary]
     bands += f" Measured on examples that clients kept back: {', '.join(kept_back)}." if kept_back else ""
     title = f"{metric.title[0].upper()}{metric.title[1:]}"
@@ -112,6 +120,33 @@ def _curves(
     name = "curve" + (f"-{data}" if of_data else "") + (f"-{metric.name}" if of_metric else "")
     heading = f"{heading} on {data}" if of_data else heading
     return pictures.add(heading, name, curve_charts(measured), caption, published=has_published(measured))
+
+
+def _latencies(runs: Sequence[Run], pictures: Pictures) -> list[dict[str, Any]]:
+    """Return a figure for every device on which fedfeast latency measured some of the runs, and for every metric."""
+    groups: dict[tuple[Any, ...], dict[str, Mapping[str, Any]]] = {}
+    for run in runs:
+        try:
+            measured = json.loads((run.folder.path / "latency.json").read_text())
+            key = (measured["device"], measured["threads"], run.metric, run.recipe.data.name)
+            compared_latency_charts({"": measured})
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # not measured, or the file is damaged: measuring again writes it anew
+        groups.setdefault(key, {})[label_of(run)] = measured
+    what = "on the device that measured them; a line joins the networks that no faster one matches."
+    return [
+        pictures.add("Latency", "latency", compared_latency_charts(group), f"Every network's latency {what}")
+        for group in groups.values()
+    ]
+
+
+def _sizes(runs: Sequence[Run], pictures: Pictures) -> dict[str, Any] | None:
+    """Return the figure of sizes while training; None where no run kept any."""
+    charts = size_charts(runs)
+    if not charts:
+        return None
+    caption = "Validation of a few sizes of the network, from the smallest (violet) to the largest (green)."
+    return pictures.add("Sizes while training", "sizes", charts, caption)
 
 
 def _comparison(runs: Sequence[Run]) -> list[list[str]]:
@@ -161,7 +196,7 @@ def _describe(run: Run, pictures: Pictures) -> dict[str, Any]:
             f"by some variant; psi_min = {coverage['psi_min']:.3g} local steps a round (Theorem 1)."
         )
         figures.append(pictures.add("Coverage", f"{name}-coverage", coverage_charts(coverage["parts"]), caption))
-    columns = figure_columns(run.summary) if run.folder.has_summary() else {}
+    columns = figure_columns(run.summary) | certainty_column(run.curve) if run.folder.has_summary() else {}
     return {
         "name": f"{label_of(run)} on {run.recipe.data.name}",
         "tiles": _tiles(run),

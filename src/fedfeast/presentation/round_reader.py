@@ -60,6 +60,7 @@ def _shown(row: Row) -> Row:
         "round": int(row["round"]),
         "losses": {role: float(loss) for role, loss in row["losses"].items() if math.isfinite(loss)},
         "validation_score": score if score is not None and math.isfinite(score) else None,
+        "sizes": [size for size in row.get("validation_sizes", []) if math.isfinite(size["value"])],
         "clients": len(row["clients"]),
         "payload_parameters": int(row["payload_parameters"]),
         "seconds": float(row["seconds"]),

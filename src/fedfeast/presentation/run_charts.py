@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from fedfeast.presentation.chart import (
 from fedfeast.runs import Run
 
 MOST_POINTS = 600  # of a line over rounds: more than a screen has room for
-MOST_NAMED = 8  # points of a latency chart; more names would cover each other
+MOST_NAMED = 8  # points of a latency chart
 DASHES = {"student": DASHED, "supervised": DOTTED}
 
 
@@ -75,11 +76,21 @@ def named_curves(run: Run) -> dict[str, Curve]:
 def _curve_series(run: Run, label: str, curve: Curve, number: int) -> Series:
     metric, score = curve.metric, curve.population_score(run.folder.budgets_macs())
     points = (
-        Point(point.price, metric.shown(point.value), metric.shown(point.standard_error or 0.0), point.name)
+        Point(
+            point.price,
+            metric.shown(point.value),
+            metric.shown(point.standard_error or 0.0),
+            point.name,
+            _shown_interval(metric, point.interval),
+        )
         for point in curve.points
     )
     shown = f"{label}: population score {metric.show(score, digits=1)}"
     return Series(shown, tuple(points), number, mark_of(number))
+
+
+def _shown_interval(metric: Metric, interval: Sequence[float] | None) -> tuple[float, float] | None:
+    return None if interval is None else (metric.shown(interval[0]), metric.shown(interval[1]))
 
 
 def budget_bars(budgets_macs: np.ndarray, smallest_macs: float) -> tuple[Bar, ...]:
@@ -179,24 +190,74 @@ def _line(macs: Sequence[int], values: Sequence[float]) -> Series:
 def latency_charts(measured: Mapping[str, Any]) -> list[Chart]:
     """Return the metric against measured latency; a line joins the networks that no faster one matches."""
     metric = metric_of(measured)
-    # A file of the first release has accuracies alone.
-    pairs = [(row, row["value"] if "value" in row else row["accuracy"]) for row in measured["points"]]
-    pairs.sort(key=lambda pair: (pair[0]["median_ms"], -metric.merit(pair[1])))
-    every = [Point(row["median_ms"], metric.shown(value), name=row["name"]) for row, value in pairs]
-    merits = [metric.merit(point.y) for point in every]
-    best = [point for place, point in enumerate(every) if all(merits[place] > faster for faster in merits[:place])]
+    every, best = _by_latency(measured, metric)
     named = np.unique(np.linspace(0, len(best) - 1, min(MOST_NAMED, len(best))).round().astype(int))
     series = (
         Series("served networks, named by their MACs", tuple(every), "grey", line=False),
         Series(
-            f"{'more accurate' if metric == ACCURACY else 'better'} than all faster ones", tuple(best), 0, thin=True
+            f"{'more accurate' if metric == ACCURACY else 'better'} than all faster ones",
+            tuple(replace(point, interval=None) for point in best),  # those of all networks are drawn
+            thin=True,
         ),
     )
-    label = f"latency of one example (ms), {measured['device']}, {measured['threads']} threads"
-    # Room for names, and for equal times.
-    axis = Axis(label, "milliseconds", "log", least=every[0].x / 1.6, greatest=every[-1].x * 1.6)
+    axis = _latency_axis([point.x for point in every], measured)
     notes = tuple(Note(best[place].x, best[place].y, best[place].name) for place in named)
     return [Chart(axis, metric_axis(metric), series, notes=notes, height=380)]
+
+
+def compared_latency_charts(measured: Mapping[str, Mapping[str, Any]]) -> list[Chart]:
+    """Return several runs' metric against latencies of one device; lines join what no faster network matches."""
+    first = next(iter(measured.values()))
+    metric, series = metric_of(first), []
+    for number, (label, one) in enumerate(measured.items()):
+        every, best = _by_latency(one, metric)
+        others = tuple(point for point in every if point not in best)
+        series += [
+            Series(label, tuple(best), number, mark_of(number), thin=True),
+            Series("", others, number, mark_of(number), line=False),
+        ]
+    return [
+        Chart(
+            _latency_axis([point.x for one in series for point in one.points], first),
+            metric_axis(metric),
+            tuple(series),
+        )
+    ]
+
+
+def _by_latency(measured: Mapping[str, Any], metric: Metric) -> tuple[list[Point], list[Point]]:
+    """Return a run's networks from the fastest on, and those of them that no faster one matches."""
+    # A file of the first release has accuracies alone.
+    pairs = [(row, row["value"] if "value" in row else row["accuracy"]) for row in measured["points"]]
+    pairs.sort(key=lambda pair: (pair[0]["median_ms"], -metric.merit(pair[1])))
+    every = [
+        Point(row["median_ms"], metric.shown(value), 0.0, row["name"], _shown_interval(metric, row.get("interval")))
+        for row, value in pairs
+    ]
+    merits = [metric.merit(point.y) for point in every]
+    return every, [
+        point for place, point in enumerate(every) if all(merits[place] > faster for faster in merits[:place])
+    ]
+
+
+def _latency_axis(times_ms: Sequence[float], measured: Mapping[str, Any] | None = None) -> Axis:
+    device = "" if measured is None else f", {measured['device']}, {measured['threads']} threads"
+    room = max((max(times_ms) / min(times_ms)) ** 0.15, 1.02)  # for names, and for equal times
+    label = f"latency of one example (ms){device}"
+    return Axis(label, "milliseconds", "log", least=min(times_ms) / room, greatest=max(times_ms) * room)
+
+
+def device_latency_charts(joined: Mapping[str, Any]) -> list[Chart]:
+    """Return the metric against latencies that were measured elsewhere, a line a device."""
+    metric = metric_of(joined)
+    series = []
+    for number, device in enumerate(joined["devices"]):
+        rows = sorted(device["points"], key=lambda row: float(row["median_ms"]))
+        points = (Point(row["median_ms"], metric.shown(row["value"]), name=row["name"]) for row in rows)
+        series.append(Series(device["device"], tuple(points), number, mark_of(number)))
+    axis = _latency_axis([point.x for one in series for point in one.points])
+    limit = (joined["max_latency_ms"],) if "max_latency_ms" in joined else ()
+    return [Chart(axis, metric_axis(metric), tuple(series), anchors=limit, height=380)]
 
 
 def thin(points: Sequence[Point]) -> tuple[Point, ...]:

@@ -81,6 +81,14 @@ def _values(curve: Curve) -> list[str]:
     return [curve.metric.show(point.value, point.standard_error) for point in curve.points]
 
 
+def certainty_column(curve: Curve) -> dict[str, list[str]]:
+    """Return by its heading within which accuracies lie; nothing where the test set is large."""
+    found = [point.interval for point in curve.points]
+    if None in found:
+        return {}
+    return {"95 % certain": [f"{100 * low:.1f} to {100 * high:.1f} %" for low, high in filter(None, found)]}
+
+
 def _run_facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     traffic = summary["traffic"]
     score = f"{summary['clients']} clients, each with the largest variant it affords"
@@ -212,6 +220,37 @@ def latency_table(measured: Mapping[str, Any]) -> Table:
         value = row["value"] if "value" in row else row["accuracy"]  # all that the first release wrote
         table.add_row(row["name"], f"{row['parameters']:,}", metric.show(value), *times)
     return table
+
+
+def device_latency_tables(joined: Mapping[str, Any]) -> list[Table]:
+    """Show what was measured on other devices and, where there is a limit, what each of them gets."""
+    metric = metric_of(joined)
+    every = _table(
+        f"measured elsewhere, {joined['measured']}",
+        ("device", "MACs", "parameters", f"test {metric.title}", "median", "measurements"),
+        left=("device",),
+    )
+    for device in joined["devices"]:
+        for row in device["points"]:
+            costs = (row["name"], f"{row['parameters']:,}", metric.show(row["value"]))
+            every.add_row(escape(device["device"]), *costs, f"{row['median_ms']:.3g} ms", str(row["repeats"]))
+    if "max_latency_ms" not in joined:
+        return [every]
+    chosen = _table(
+        f"the largest within {joined['max_latency_ms']:g} ms",
+        ("device", "MACs", f"test {metric.title}", "median"),
+        left=("device",),
+    )
+    for device in joined["devices"]:
+        row = next((one for one in device["points"] if one["name"] == device["chosen"]), None)
+        fastest = min(one["median_ms"] for one in device["points"])
+        cells = (
+            ("none", "", f"from {fastest:.3g} ms")
+            if row is None
+            else (row["name"], metric.show(row["value"]), f"{row['median_ms']:.3g} ms")
+        )
+        chosen.add_row(escape(device["device"]), *cells)
+    return [every, chosen]
 
 
 def describe_data(rows: Sequence[Mapping[str, Any]]) -> list[RenderableType]:

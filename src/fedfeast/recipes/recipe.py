@@ -59,8 +59,8 @@ CODE_SETTINGS = ("method.name", "network.builder", "variants.score", "data.name"
 class Recipe(Section):
     """Everything that decides a run's result."""
 
-    name: str
-    seed: int = Field(0, ge=0)
+    name: str  # by which its folder and its results are called
+    seed: int = Field(0, ge=0)  # of everything that is drawn
     data: DataSection
     population: PopulationSection = PopulationSection()
     partition: PartitionSection = PartitionSection(alpha_eff=0.45)

@@ -43,7 +43,8 @@ class DescriptionSection(Section):
 
     classes: int = Field(ge=1)  # or the size of the vocabulary, the number of labels or of target dimensions
     shape: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(strict=False, min_length=1)]  # of one example
-    kind: Literal["images", "numbers", "tokens"] = "images"
+    kind: Literal["images", "numbers", "tokens"] = "images"  # of one example
+    # What is learnt from it.
     task: Literal["classification", "next-token", "multi-label", "regression"] = "classification"
     vocabulary: int | None = Field(None, ge=1)  # of tokens; without it as many as classes
 
@@ -94,8 +95,8 @@ class DataSection(Section):
     """Which data set, which examples the server keeps, and of data with clients of their own what these do."""
 
     name: str  # embedded, official, prepared, or one's own as file.py:NAME
-    folder: str | None = None
-    validation_examples: int = Field(4000, ge=1)
+    folder: str | None = None  # where data sets lie; without it $FEDFEAST_DATA, or ~/.fedfeast/data
+    validation_examples: int = Field(4000, ge=1)  # that the server keeps to choose the served round by
     calibration_examples: int = Field(1000, ge=2)  # batch statistics need two examples
     split_rule: Literal["balanced", "authors"] = "balanced"  # evenly over classes, or as the paper's authors drew
     split_file: str | None = None  # an npz or CSV file of their indices instead of a draw
@@ -107,7 +108,7 @@ class DataSection(Section):
     most_examples: int | None = Field(None, ge=1)  # of training, that a client uses, evenly over its classes
     # Of numbers and images, per channel; without them published or measured. A server without the data needs them.
     mean: Numbers | None = None
-    deviation: Numbers | None = None
+    deviation: Numbers | None = None  # beside the mean
     description: DescriptionSection | None = None  # where the data set is not known here
     _facts: DatasetFacts = PrivateAttr()
 
@@ -160,17 +161,18 @@ class DataSection(Section):
 class PopulationSection(Section):
     """Who takes part: drawn from Zipf, the paper's as guessed or as its authors drew, a CSV, the data's, a fleet's."""
 
-    source: Literal["zipf", "paper", "authors", "file", "data", "fleet"] = "zipf"
-    file: str | None = None
-    num_clients: int = Field(100, ge=1, le=100_000_000)
-    exponent: float = Field(1.2, ge=0)
-    num_ranks: int | None = Field(None, ge=1, le=100_000_000)
-    least_macs: float = Field(25e6, gt=0)
-    greatest_macs: float = Field(1500e6, gt=0)
-    cap_macs: float = Field(600e6, gt=0)
-    gamma: float = Field(1.0, ge=0)
+    source: Literal["zipf", "paper", "authors", "file", "data", "fleet"] = "zipf"  # where budgets come from
+    file: str | None = None  # a CSV file with a column budget_macs
+    num_clients: int = Field(100, ge=1, le=100_000_000)  # that are drawn
+    exponent: float = Field(1.2, ge=0)  # of Zipf: the greater, the more clients have small budgets
+    num_ranks: int | None = Field(None, ge=1, le=100_000_000)  # that Zipf draws from; without it one for each client
+    least_macs: float = Field(25e6, gt=0)  # the budget of the lowest rank
+    greatest_macs: float = Field(1500e6, gt=0)  # and of the highest
+    cap_macs: float = Field(600e6, gt=0)  # a greater budget gives no greater share of the data
+    gamma: float = Field(1.0, ge=0)  # how data follow budgets: 0 not at all, 1 in proportion
     correlation: float | None = Field(None, ge=-1, le=1)  # of budgets with data, by ranks: the data's clients alone
     pooled: bool = False  # all training clients of the data as one that has greatest_macs: an upper bound
+    # A client that affords no network: refused, left out, or given the smallest.
     below_smallest: Literal["error", "exclude", "lift"] = "error"
 
     @model_validator(mode="before")
@@ -210,10 +212,11 @@ class PopulationSection(Section):
 class PartitionSection(Section):
     """How unequal the clients' data are; give alpha_eff, alpha_data or alpha_client."""
 
+    # Mean concentration of a client in a class: the smaller, the more unequal.
     alpha_eff: float | None = Field(None, gt=0)
-    alpha_data: float | None = Field(None, gt=0)
+    alpha_data: float | None = Field(None, gt=0)  # of one example: alpha_eff is it times examples / (classes x clients)
     alpha_client: float | None = Field(None, gt=0)  # of every client in every class, whatever their shares and sizes
-    min_shard: int = Field(1, ge=1)
+    min_shard: int = Field(1, ge=1)  # examples that every client has at least
     rule: Literal["dirichlet", "authors"] = "dirichlet"  # authors: their draw, repeated until no shard is too small
     loaded: Literal["as-designed", "as-loaded"] = "as-designed"  # as-loaded: the index slip of the authors' loader
     class_order: Literal["label", "permuted"] = "label"  # in which the Dirichlet rule divides classes
@@ -265,17 +268,18 @@ class NetworkSection(Section):
     """The elastic network: the ResNet's space, or a builder; image size, channels and classes follow from the data."""
 
     builder: str | None = None  # a shipped one's name, or one's own as file.py:NAME
+    # Of the builder's arguments, in place of its own.
     choices: dict[str, Annotated[list[int | float], Field(min_length=1)]] = Field(default_factory=dict)
     options: dict[str, int | float | str | bool] = Field(default_factory=dict)  # of the builder, beside its choices
     weights: str | None = None  # where training begins: a bundle, a run folder or a state dict
-    stem_channels: int = 64
-    stage_channels: Integers = (128, 256, 512, 1024)
-    depths: Integers = (0, 1, 2, 3, 4, 5, 6, 7, 8)
-    expansions: Numbers = (0.10, 0.14, 0.18, 0.22, 0.25)
-    widths: Numbers = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-    stem_stride: int = 1
-    stage_strides: Integers = (1, 2, 2, 2)
-    channel_divisor: int = 8
+    stem_channels: int = 64  # of the first convolution
+    stage_channels: Integers = (128, 256, 512, 1024)  # of the stages, at their full width
+    depths: Integers = (0, 1, 2, 3, 4, 5, 6, 7, 8)  # blocks beyond a stage's first that it may have
+    expansions: Numbers = (0.10, 0.14, 0.18, 0.22, 0.25)  # of a block's inner channels
+    widths: Numbers = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # shares of a stage's channels
+    stem_stride: int = 1  # 2 halves large images at once
+    stage_strides: Integers = (1, 2, 2, 2)  # of each stage's first block
+    channel_divisor: int = 8  # numbers of channels are multiples of it
     branch: Branch = "rectified"  # before the addition too, or signed: after it alone
     branch_scale: float = 1.0  # what the last norm of a residual branch starts with, the compared methods' too
 
@@ -283,39 +287,39 @@ class NetworkSection(Section):
 class ResNetSection(Section):
     """The network of the compared methods: HeteroFL, ScaleFL, FIARSE, FjORD, FedRolex."""
 
-    stage_channels: Integers = (64, 128, 256, 512)
-    blocks: Integers = (2, 2, 2, 2)
-    stage_strides: Integers = (1, 2, 2, 2)
-    stem_stride: int = 1
+    stage_channels: Integers = (64, 128, 256, 512)  # of the stages
+    blocks: Integers = (2, 2, 2, 2)  # of the stages
+    stage_strides: Integers = (1, 2, 2, 2)  # of each stage's first block
+    stem_stride: int = 1  # 2 halves large images at once
 
 
 class VariantsSection(Section):
     """The cache: a packaged name, a CSV file's path, "searched" for the recipe's targets, or a builder's "members"."""
 
-    cache: str = "cifar100-56"
+    cache: str = "cifar100-56"  # the networks that are trained and served
     ties: Literal["refuse", "keep"] = "refuse"  # of equal MACs: an error, or all rows count, in the file's order
     score: str | None = None  # by which members are chosen, as file.py:NAME; without it by parameters for their MACs
     # What a search looks for: the fittest networks within these MACs.
     num_targets: int = Field(56, ge=1)
     spacing: Literal["even", "geometric"] = "even"  # of the targets: equal steps, or equal ratios
-    least_target_macs: float = Field(25e6, gt=0)
-    greatest_target_macs: float = Field(600e6, gt=0)
+    least_target_macs: float = Field(25e6, gt=0)  # the first target
+    greatest_target_macs: float = Field(600e6, gt=0)  # and the last
 
 
 class TrainingSection(Section):
     """Rounds, cohorts and the clients' optimiser."""
 
-    rounds: int = Field(4000, ge=1)
-    clients_per_round: int = Field(10, ge=1)
+    rounds: int = Field(4000, ge=1)  # of training
+    clients_per_round: int = Field(10, ge=1)  # that are drawn for a round
     cohort: Literal["named", "authors"] = "named"  # drawn from the seed, or from a stream that the round alone seeds
-    local_epochs: int = Field(1, ge=1)
+    local_epochs: int = Field(1, ge=1)  # over its data that a client trains in a round
     batch_size: int = Field(64, ge=2)  # batch statistics need two examples
-    learning_rate: float = Field(0.1, gt=0)
-    schedule: Literal["cosine", "constant"] = "cosine"
+    learning_rate: float = Field(0.1, gt=0)  # of the clients' optimiser, at its highest
+    schedule: Literal["cosine", "constant"] = "cosine"  # of the rate over the rounds: falling to nothing, or as it is
     warmup_rounds: int = Field(0, ge=0)  # in which the rate rises from a tenth of the schedule's to all of it
-    weight_decay: float = Field(5e-4, ge=0)
+    weight_decay: float = Field(5e-4, ge=0)  # of every position that a client was sent
     clip_norm: float = Field(10.0, gt=0)  # inf: nothing is clipped
-    momentum: float = Field(0.0, ge=0, lt=1)
+    momentum: float = Field(0.0, ge=0, lt=1)  # of the clients' optimiser, new in every round
     unreached: Unreached = "decay"  # tensors that no pass of a step goes through: decayed, or kept as they are
     class_prior: float = Field(0.0, ge=0)  # times the log of a client's class frequencies, added to its logits
     last_batch: LastBatch = "topped-up"  # of an epoch: filled up from fresh permutations, or only what is left
@@ -340,28 +344,29 @@ class TrainingSection(Section):
 class AugmentationSection(Section):
     """What happens to an input and a mini-batch before training; what is no image goes through nothing by default."""
 
-    crop_padding: int = Field(4, ge=0)
+    crop_padding: int = Field(4, ge=0)  # pixels by which an image may be moved either way
     crop_fill: Literal["black", "reflect"] = "black"  # beyond the edge: nothing, or the image mirrored
-    flip: bool = True
+    flip: bool = True  # whether images are mirrored, half of them
     randaugment: Annotated[tuple[int, int], Field(strict=False)] = (
         2,
         6,
     )  # operations, magnitude; 0, 0 is none
     mixing: Literal["alternate", "coin", "off"] = "alternate"  # Mixup and CutMix by turns, or a coin for each batch
-    mixup_beta: float = Field(1.0, gt=0)
-    cutmix_beta: float = Field(1.0, gt=0)
+    mixup_beta: float = Field(1.0, gt=0)  # of the Beta distribution that Mixup draws from
+    cutmix_beta: float = Field(1.0, gt=0)  # and of the one that CutMix draws from
     mixing_until: float = Field(1.0, gt=0, le=1)  # share of the rounds after which images are no longer mixed
-    # Of sequences, along their last axis; docs/data.md.
+    # Of sequences, along their last axis (docs/data.md): places by which one may be moved either way.
     time_shift: int = Field(0, ge=0)
-    noise: float = Field(0.0, ge=0)
-    mask_share: float = Field(0.0, ge=0, lt=1)
+    noise: float = Field(0.0, ge=0)  # deviation of what is added to normalised numbers
+    mask_share: float = Field(0.0, ge=0, lt=1)  # of the last axis: one span at its mean; of token ids single ones
 
 
 class AggregationSection(Section):
     """How answers are merged, and which are refused; multiples are of the usual norm of a client's change."""
 
+    # Position by position, over the clients that were sent it.
     rule: Literal["mean", "clipped-mean", "trimmed-mean", "median"] = "mean"
-    clip_multiple: float = Field(1.5, gt=0)
+    clip_multiple: float = Field(1.5, gt=0)  # of clipped-mean: longer changes are shortened to it
     trim_share: float = Field(0.2, gt=0, lt=0.5)  # at either end
     refuse_multiple: float | None = Field(None, gt=0)  # without it no norm is too large
     weigh: Literal["method", "alike"] = "method"  # what an answer weighs: as the method says, or all the same
@@ -381,7 +386,7 @@ class ServerSection(Section):
 
     optimiser: Annotated[Optimiser, BeforeValidator(lambda value: value or "none")] = "none"  # unset: none
     learning_rate: float | None = Field(None, gt=0)  # of momentum and adam; without it 1 and 0.01
-    momentum: float = Field(0.9, ge=0, lt=1)
+    momentum: float = Field(0.9, ge=0, lt=1)  # of momentum
     betas: Numbers = (0.9, 0.99)  # of adam's means of changes and of their squares
     epsilon: float = Field(1e-3, gt=0)  # of adam
     lookahead: float = Field(0.0, ge=0, lt=1)  # of its last move, by which what is sent lies ahead of the global vector
@@ -406,22 +411,31 @@ class AdversarySection(Section):
     """Clients that lie, for tests and studies: they send their change inverted and enlarged."""
 
     share: float = Field(0.0, ge=0, lt=1)  # of the clients that take part
-    enlargement: float = Field(10.0, gt=0)
+    enlargement: float = Field(10.0, gt=0)  # by which their change is multiplied
     claimed_multiple: float = Field(1.0, ge=1)  # of the examples they have: what they say they have
 
 
 class PrivacySection(Section):
     """Clipping and Gaussian noise on every client's update; off without a clip_norm."""
 
-    clip_norm: float | None = Field(None, gt=0)
+    clip_norm: float | None = Field(None, gt=0)  # of a client's change, before noise is added
     noise_multiplier: float = Field(1.0, gt=0)  # the noise's deviation over the sensitivity, 2 x clip_norm
-    delta: float = Field(1e-5, gt=0, lt=1)
+    delta: float = Field(1e-5, gt=0, lt=1)  # of (epsilon, delta)
+
+
+def _read_sizes(value: Any) -> Any:
+    """Return which sizes are validated, an unset field's as none; refuse what is neither a word for it nor a number."""
+    value = "none" if value is None else value
+    is_count = isinstance(value, int) and not isinstance(value, bool) and value > 0
+    if not is_count and value not in ("auto", "all", "none"):
+        raise InvalidInput(f"evaluation.sizes = {value!r}: give auto, all, none, or a number of sizes from 1 on.")
+    return value
 
 
 class EvaluationSection(Section):
     """How often the served variants are validated, by whom, and by which figure."""
 
-    every_rounds: int = Field(50, ge=1)
+    every_rounds: int = Field(50, ge=1)  # and after the last
     by: Literal["server", "clients"] = "server"  # on the server's examples, or on those that clients keep back
     client_share: float = Field(0.1, gt=0, lt=1)  # of its training examples that a client keeps back for it
     metric: str | None = None  # one of the task's; without it the task's first
@@ -430,6 +444,8 @@ class EvaluationSection(Section):
     anchors: Numbers | None = None  # of that mean: rows of the served networks, counted from 0, or MACs
     # What a client counts for in the population score that chooses: the largest network it affords, or the best.
     score: Literal["largest", "best"] = "largest"
+    # Of which sizes a validation keeps the values: auto takes all where that costs little of training, else a few.
+    sizes: Annotated[Literal["auto", "all", "none"] | int, BeforeValidator(_read_sizes)] = "auto"
     calibration_augmented: bool = False  # whether served statistics are measured on images as training sees them
     calibration_batch: int | None = Field(None, ge=2)  # without it batches as equal as can be, of at most 250
 
@@ -458,13 +474,18 @@ class EvaluationSection(Section):
                     f"evaluation.{name} = {getattr(self, name)!r} needs the server's examples, and evaluation.by = "
                     "'clients' has none: leave it out, or set evaluation.by=server."
                 )
+        if self.by == "clients" and self.sizes not in ("auto", "none"):
+            raise InvalidInput(
+                f"evaluation.sizes = {self.sizes!r} needs the server's examples: with evaluation.by = 'clients' it is "
+                "auto, the sizes that clients are asked for anyway, or none."
+            )
         return self
 
 
 class CheckpointSection(Section):
     """How often the run is saved."""
 
-    every_rounds: int = Field(10, ge=1)
+    every_rounds: int = Field(10, ge=1)  # and after the last
 
 
 class FleetSection(Section):
@@ -520,10 +541,10 @@ class EngineSection(Section):
     """Where and in which precision rounds run."""
 
     name: Literal["auto", "eager", "graphs"] = "auto"  # auto: graphs on a CUDA device
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a CUDA device where there is one
     # Of weights; bfloat16 is float32 with activations in bfloat16. auto: bfloat16 on graphs, float32 on eager.
     precision: Literal["auto", "bfloat16", "float32", "float64"] = "auto"
-    threads: int | None = Field(None, ge=1, le=1024)
+    threads: int | None = Field(None, ge=1, le=1024)  # of a CPU; without it all cores
     memory_gib: float | None = Field(None, gt=0)  # of a CUDA device that this run may take; None: all of it
 
 

@@ -67,6 +67,7 @@ class Federation:
     validation: Validation
     tests: Mapping[str, Evaluator]  # by name, the main one first; none on a server without the data
     device: torch.device
+    outline: Outline  # of its start: a fleet's clients may become more
     natural: NaturalSplit | None = None  # the data's own clients, where they take part
 
     @property
@@ -180,6 +181,7 @@ def assemble(recipe: Recipe) -> Federation:
         validation=validation,
         tests={name: evaluator(split.tests[name], owned) for name, owned in split.places.tests.items()},
         device=device,
+        outline=built,
         natural=built.natural,
     )
 

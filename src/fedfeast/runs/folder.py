@@ -35,8 +35,9 @@ from fedfeast.variants import write_cache
 from fedfeast.version import VERSION
 from fedfeast.whole_files import write_bytes, write_json, write_text
 
-# Settings that a run may go on with others of: where its data lie; of a fleet, for whom it waits and what it refuses.
-MAY_CHANGE = {"data.folder", "engine.memory_gib"}
+# Settings that a run may go on with others of: where its data lie, and what is measured of its rounds for people; of a
+# fleet, for whom it waits and what it refuses.
+MAY_CHANGE = {"data.folder", "engine.memory_gib", "evaluation.sizes"}
 MAY_CHANGE_ON_A_FLEET = {
     "fleet.buffer",
     "fleet.deadline_seconds",
@@ -339,14 +340,18 @@ class RunFolder:
         )
 
     def as_it_began(self, recipe: Recipe) -> Recipe:
-        """Return the recipe; options that nobody gave are as the folder's run has them where defaults have changed."""
+        """Return the recipe; what nobody gave is as the folder's run has it: new defaults, sizes to follow."""
         if not (self.path / "recipe.toml").is_file():
             return recipe
         kept, given = self._load_recipe(), recipe.method.model_fields_set
         former = find_method(recipe.method_name).former_defaults if kept.method_name == recipe.method_name else {}
         table = kept.method.model_dump()
         changed = {f"method.{key}": value for key, value in former.items() if key not in given and table[key] == value}
-        return resolve_recipe(recipe, changed)
+        began = resolve_recipe(recipe, changed)
+        if began.evaluation.sizes != "auto":
+            return began
+        sizes = began.evaluation.model_copy(update={"sizes": kept.evaluation.sizes})
+        return began.model_copy(update={"evaluation": sizes})
 
     def _load_recipe(self, settings: Mapping[str, Any] | None = None) -> Recipe:
         path = self.path / "recipe.toml"
@@ -459,13 +464,18 @@ def _environment(threads: int, device: str, processes: int, engine: str) -> dict
 
 
 def _options_not_yet_known(path: Path) -> dict[str, Any]:
-    """Return what a run does in options of its method that its version did not know: what was done before them."""
+    """Return what a run does in options that its version did not know: what was done before them."""
     try:
-        table = tomllib.loads(path.read_text())["method"]
-        method = METHODS[table["name"]]  # nobody's own has former defaults
-    except (OSError, KeyError, TypeError, ValueError):
+        recipe = tomllib.loads(path.read_text())
+        unknown = {} if "sizes" in recipe.get("evaluation", {}) else {"evaluation.sizes": "none"}
+    except (OSError, TypeError, ValueError):
         return {}  # reading it as a recipe says what is wrong
+    try:
+        table = recipe["method"]
+        method = METHODS[table["name"]]  # nobody's own has former defaults
+    except (KeyError, TypeError):
+        return unknown
     # An option that is None is not written down: its absence says nothing of the version.
     written = {field.name for field in fields(method) if field.default is not None}  # type: ignore[arg-type]
     former = method.former_defaults.items()
-    return {f"method.{key}": value for key, value in former if key in written and key not in table}
+    return unknown | {f"method.{key}": value for key, value in former if key in written and key not in table}

@@ -2,12 +2,12 @@
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from statistics import median_low
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -27,6 +27,7 @@ from fedfeast.evaluation import (
 from fedfeast.evaluation.by_clients import KEPT_BACK
 from fedfeast.evaluation.evaluator import OnPoint
 from fedfeast.federation import OperatingPoint, require_accountant, spent_epsilon
+from fedfeast.frames import frame_of
 from fedfeast.machine import usable_cores
 from fedfeast.networks.built import Builder
 from fedfeast.networks.normalisation import Statistics
@@ -45,10 +46,24 @@ from fedfeast.runs.builder_trial import warn_of_misfit
 from fedfeast.runs.checkpoint import Best, TrainingState
 from fedfeast.runs.folder import RunFolder
 from fedfeast.runs.interrupts import interruptible, uninterrupted
+from fedfeast.runs.notebook import NotebookProgress, in_notebook, run_html
+from fedfeast.runs.size_history import SizeHistory, read_sizes
 from fedfeast.runs.time_budget import TimeBudget, TimeLimit, choose_budget, read_budget, sized, write_budget
 from fedfeast.runs.training import ClientSource, Observer, Silent, SimulatedClients, train_rounds
 from fedfeast.units import format_macs
 from fedfeast.whole_files import full_disk_is_said
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+# What the columns of clients.csv are, beside the name.
+CLIENT_COLUMNS: dict[str, Callable[[str], object]] = {
+    "budget_macs": float,
+    "num_examples": int,
+    "target_share": float,
+    "realized_share": float,
+    "participates": lambda written: written == "1",
+}
 
 
 class Interrupted(Exception):
@@ -117,7 +132,7 @@ class Run:
         Without a client_source the recipe's clients are simulated.
         """
         ranks = join_ranks()
-        shown = observer if observer is not None and ranks.leads else Silent()
+        shown = self._shown(observer) if ranks.leads else Silent()
         try:
             with ExitStack() as stack:
                 kept = f"{self.folder.how_to_go_on()}; nothing before the last checkpoint is lost"
@@ -140,7 +155,35 @@ class Run:
         """Measure every operating point of the best checkpoint; return the curve on the test set."""
         again = f"run fedfeast evaluate {self.folder.path} again"
         with full_disk_is_said(self.folder.path, again), self.folder.locked(), interruptible():
-            return self._summarise(observer or Silent())
+            return self._summarise(self._shown(observer))
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder.path)!r})"
+
+    def _repr_html_(self) -> str:
+        return run_html(self.folder)
+
+    @property
+    def history(self) -> "DataFrame":
+        """The finished rounds as a DataFrame by round, a column for every loss: ``loss.teacher`` and so on."""
+        rows = self.folder.metrics() if self.folder.has_finished_rounds() else []
+        flat = [
+            {
+                **{key: value for key, value in row.items() if key != "losses"},
+                **{f"loss.{role}": loss for role, loss in row["losses"].items()},
+            }
+            for row in rows
+        ]
+        return frame_of(flat, "round", without="run.folder.metrics()")
+
+    @property
+    def clients(self) -> "DataFrame":
+        """The clients as a DataFrame by name: budget, examples, shares, and whether each takes part."""
+        rows = [
+            {**row, **{column: kind(row[column]) for column, kind in CLIENT_COLUMNS.items()}}
+            for row in self.folder.clients()
+        ]
+        return frame_of(rows, "name", without="run.folder.clients()")
 
     @property
     def time_budget(self) -> TimeBudget | None:
@@ -156,6 +199,11 @@ class Run:
     def metric(self) -> Metric:
         """The metric by which the run's networks are judged."""
         return self.recipe.metric
+
+    @property
+    def size_history(self) -> SizeHistory:
+        """What each validated size came to while training, by name and round, least MACs first."""
+        return read_sizes(self.folder.metrics())
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -191,6 +239,12 @@ class Run:
                 "test set: client wins need the same examples."
             )
         return count_client_wins(self.curve, other.curve, budgets)
+
+    def _shown(self, observer: Observer | None) -> Observer:
+        """Return who is told of progress: in a notebook a line below the cell, unless somebody else is."""
+        if observer is not None:
+            return observer
+        return NotebookProgress(self.metric) if in_notebook() else Silent()
 
     def _finish(self, state: TrainingState, observer: Observer) -> None:
         """Measure the test curve unless the summary already stands for the finished rounds."""
@@ -387,7 +441,8 @@ def train(
     """Train a recipe in a folder, going on where the folder's last checkpoint stands; return the finished run.
 
     A folder of photos, CLASS/PHOTOS, stands for the recipe small-images on them. A network is what ``elastic`` made of
-    a constructor; it stands in for the recipe's own. ``minutes`` choose the number of rounds.
+    a constructor; it stands in for the recipe's own. ``minutes`` choose the number of rounds. In a notebook a line
+    below the cell shows the progress, unless there is an observer.
     """
     limit = None if minutes is None else TimeLimit(minutes)
     if not isinstance(network, Builder | None):

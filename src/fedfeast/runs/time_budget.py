@@ -115,7 +115,9 @@ def measure_budget(recipe: Recipe, limit: TimeLimit) -> TimeBudget:
     seconds = limit.minutes * 60
     federation = assemble(recipe)
     tried, per_round, weights = _try_rounds(federation, min(TRIAL_SHARE * seconds, LONGEST_TRIAL))
-    points = build_selection(recipe).points(federation.method.operating_points(), federation.population.budgets_macs)
+    points = federation.method.operating_points()  # at most: which sizes are followed may depend on the rounds
+    if recipe.evaluation.sizes == "none" or recipe.evaluation.by == "clients":
+        points = build_selection(recipe).points(points, federation.population.budgets_macs)
     started = time.perf_counter()
     federation.validation.curve(federation.method, weights, points)
     validation = time.perf_counter() - started

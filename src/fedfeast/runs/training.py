@@ -17,12 +17,14 @@ from fedfeast.federation import (
     Client,
     Engine,
     Merged,
+    OperatingPoint,
     RoundOrder,
     State,
     TooFewAnswers,
     draw_cohort,
     learning_rate,
 )
+from fedfeast.planning.validated_sizes import further_sizes
 from fedfeast.randomness import named_generator
 from fedfeast.recipes.building import build_pace, build_selection, build_server, build_sgd, build_speeds
 from fedfeast.runs.assembly import Federation
@@ -156,6 +158,7 @@ class _RoundTrainer:
         self._sgd = build_sgd(federation.recipe, federation.method)
         self._server = build_server(federation.recipe, federation.method)
         self._engine, self._policy = client_source.engine(federation), federation.update_policy()
+        self._further_sizes = further_sizes(federation.outline, federation.partition.shards.sizes)
         if ranks.size > 1:
             self._engine = DistributedEngine(self._engine, ranks, federation.preparation)
         self._pace = build_pace(federation.recipe)
@@ -244,16 +247,29 @@ class _RoundTrainer:
     ) -> tuple[Best, dict[str, Any]]:
         """Validate the global vector, and its running average where there is one; return the better, and notes."""
         curve = self._validate(flat)
-        judged, notes = Best(finished_rounds, self._score(curve), flat), curve.notes
+        judged = Best(finished_rounds, self._score(curve), flat)
         if average is None:
-            return judged, {"validation_score": judged.score, **notes}
-        curve = self._validate(average)
-        other = Best(finished_rounds, self._score(curve), average, "average")
+            return judged, {"validation_score": judged.score, **curve.notes, **self._sizes(judged, curve)}
+        curve_of_average = self._validate(average)
+        other = Best(finished_rounds, self._score(curve_of_average), average, "average")
         scores = {one.vector: one.score for one in (judged, other)}
         if self.federation.validation.better(other.score, judged.score):
-            judged, notes = other, curve.notes
+            judged, curve = other, curve_of_average
         told = {"validation_score": judged.score, "validation_scores": scores, "served_vector": judged.vector}
-        return judged, {**told, **notes}
+        return judged, {**told, **curve.notes, **self._sizes(judged, curve)}
+
+    def _sizes(self, judged: Best, curve: Curve) -> dict[str, Any]:
+        """Return the value of every validated size for the line of metrics; further sizes are measured here."""
+        if self.federation.recipe.evaluation.sizes == "none":
+            return {}
+        points = curve.points
+        measured = {point.name for point in points}  # more than at the start, where a fleet has grown
+        further = [point for point in self._further_sizes if point.name not in measured]
+        if further:
+            # By themselves, so that what chooses is measured as it would be without them.
+            points += self._measure(judged.flat, further).points
+            points = tuple(sorted(points, key=lambda point: point.price))
+        return {"validation_sizes": [{"name": one.name, "macs": one.macs, "value": one.value} for one in points]}
 
     def _plan(
         self, memory: State, sent: torch.Tensor, cohort: Sequence[Client], round_index: int
@@ -286,10 +302,14 @@ class _RoundTrainer:
         """Return the validation curve, measured at the points that the choice among rounds needs."""
         federation, budgets = self.federation, self.federation.population.budgets_macs
         needed = self._selection.points(federation.method.operating_points(), budgets)
-        curve = measure_curve(self._ranks, federation.validation, federation.method, flat, needed)
+        curve = self._measure(flat, needed)
         if not curve.points:
             raise InvalidInput(
                 "no client could evaluate any network: evaluation.by = 'clients' needs clients with two examples or "
                 "more that afford one; set evaluation.by=server."
             )
         return curve
+
+    def _measure(self, flat: torch.Tensor, points: Sequence[OperatingPoint]) -> Curve:
+        federation = self.federation
+        return measure_curve(self._ranks, federation.validation, federation.method, flat, points)

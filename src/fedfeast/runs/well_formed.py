@@ -68,6 +68,11 @@ def _is_point(value: Any) -> bool:
     return known and misfit(value, _POINT, ("name", "macs", "parameters")) is None
 
 
+def _are_sizes(value: Any) -> bool:
+    checks = {"name": _is_text, "macs": _is_count, "value": _is_number}
+    return isinstance(value, list) and all(map(_has(checks, *checks), value))
+
+
 def _are_test_sets(value: Any) -> bool:
     return isinstance(value, dict) and all(_has({"curve": _is_curve}, "curve")(one) for one in value.values())
 
@@ -81,6 +86,7 @@ _POINT: Mapping[str, Check] = {
     "figures": _is_numbers,
     "standard_error": _is_number_or_none,
     "price": _is_number_or_none,
+    "examples": lambda value: _is_count(value) and value > 0,
 }
 _TRAFFIC = ("supernet_parameters", "mean_payload_parameters", "reduction", "parameters_both_ways")
 _SUMMARY: Mapping[str, Check] = {
@@ -89,7 +95,7 @@ _SUMMARY: Mapping[str, Check] = {
     **dict.fromkeys(("validation_score", "training_seconds", "unserved_value"), _is_number),
     **dict.fromkeys(("population_score", "population_score_best", "served_share"), _is_number),
     **dict.fromkeys(("curve", "validation_curve"), _is_curve),
-    "metric": _has(dict.fromkeys(("name", "label", "unit"), _is_text)),
+    "metric": _has(dict.fromkeys(("name", "label", "unit"), _is_text), "name", "more_is_better", "unit"),
     "test_sets": _are_test_sets,
     "traffic": _has(dict.fromkeys(_TRAFFIC, _is_number)),
     "partition": _has({}),
@@ -106,6 +112,7 @@ _ROUND: Mapping[str, Check] = {
     "payload_parameters": _is_count,
     "losses": _is_numbers,
     "validation_score": _is_number_or_none,
+    "validation_sizes": _are_sizes,
     "seconds": _is_number,
     "clock_seconds": _is_number,
     "ages": _is_counts,

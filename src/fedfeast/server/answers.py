@@ -33,6 +33,7 @@ class Health(BaseModel):
 
     status: Literal["ok"] = "ok"
     version: str
+    onnxruntime_web: str | None  # its version, where the page can run models in the visitor's browser
 
 
 class Inputs(BaseModel):
@@ -88,12 +89,21 @@ class RunState(BaseModel):
     served_share: float | None
 
 
+class SizeValue(BaseModel):
+    """What a validated size came to: a value of the run's metric."""
+
+    name: str
+    macs: int
+    value: float
+
+
 class Round(BaseModel):
     """A finished round."""
 
     round: int
     losses: dict[str, float]
     validation_score: float | None
+    sizes: list[SizeValue]  # least MACs first; none where the round was not validated, or none is kept
     clients: int
     payload_parameters: int
     seconds: float
@@ -116,6 +126,7 @@ class Variant(BaseModel):
     parameters: int
     test_accuracy: float | None  # of tasks that have it
     test_value: float | None  # of the run's metric
+    test_interval: tuple[float, float] | None  # within which it lies with 95 % certainty, where the test set is small
     validation_value: float | None  # likewise, on the validation examples
     latency_ms: float | None  # where fedfeast latency measured it on this machine
     clients: int | None  # whose budget it is the largest within

@@ -24,6 +24,8 @@ from fedfeast.server.answers import (
     Variants,
     describe_run,
 )
+from fedfeast.server.browser.routes import add_runtime
+from fedfeast.server.browser.runtime import BrowserRuntime
 from fedfeast.server.collection import Collection
 from fedfeast.server.counters import CONTENT_TYPE, Counters
 from fedfeast.server.guard import Guard
@@ -66,8 +68,16 @@ WORKERS = 4
 DECODERS, MOST_WAITING_BODIES = 2, 64
 
 
-def build_app(collection: Collection, token: str | None = None, hosts: frozenset[str] | None = None) -> FastAPI:
-    """Return the application; it watches its runs while it is up, and answers to the given hosts alone if any are."""
+def build_app(
+    collection: Collection,
+    token: str | None = None,
+    hosts: frozenset[str] | None = None,
+    runtime: BrowserRuntime | None = None,
+) -> FastAPI:
+    """Return the application; it watches its runs while it is up, and answers to the given hosts alone if any are.
+
+    With a runtime the page runs models in the visitor's browser.
+    """
     counters = Counters(collection.runs)
 
     @asynccontextmanager
@@ -91,8 +101,10 @@ def build_app(collection: Collection, token: str | None = None, hosts: frozenset
     app.add_exception_handler(FullDisk, _say_full)
     _add_runs(app, collection)
     _add_models(app, collection, shared=token is None)
-    _add_operation(app, counters)
+    _add_operation(app, counters, runtime.version if runtime is not None else None)
     add_page(app)
+    if runtime is not None:
+        add_runtime(app, runtime)
     return app
 
 
@@ -109,7 +121,7 @@ def _add_runs(app: FastAPI, collection: Collection) -> None:
         run: RunQuery = None,
         after: Annotated[int, Query(ge=0, le=10**9, description="Only rounds after this one.")] = 0,
     ) -> History:
-        """Tell the finished rounds: losses by role and validation scores."""
+        """Tell the finished rounds: losses by role, validation scores, and what each validated size came to."""
         found = _find(collection, run)
         rows = [row for row in found.seen.rows if row["round"] > after]
         return History.model_validate({"run": found.name, "rounds": rows})
@@ -213,13 +225,13 @@ def _add_models(app: FastAPI, collection: Collection, shared: bool) -> None:
         return Prediction(id=id, classes=scores, numbers=seen.numbers, milliseconds=seen.milliseconds)
 
 
-def _add_operation(app: FastAPI, counters: Counters) -> None:
+def _add_operation(app: FastAPI, counters: Counters, onnxruntime_web: str | None) -> None:
     """Add what those who run the server look at."""
 
     @app.get("/healthz", tags=["operation"])
     async def healthz() -> Health:
         """Say that the server is up."""
-        return Health(version=VERSION)
+        return Health(version=VERSION, onnxruntime_web=onnxruntime_web)
 
     @app.get(
         "/metrics",

@@ -17,10 +17,13 @@ BODY_SECONDS = 10.0
 MOST_RANGES = 8  # of a file in one request; downloads that go on ask for one
 GUARDED = ("/api/", "/models/", "/metrics")  # the page itself holds no secret, and asks for the token
 KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+# The page loads nothing from anywhere else, and nothing else may frame it.
+POLICY = (
+    "default-src 'self'; img-src 'self' data: blob:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
+    "object-src 'none'"
+)
 SAFE_HEADERS = {
-    # The page loads nothing from anywhere else, and nothing else may frame it.
-    "content-security-policy": "default-src 'self'; img-src 'self' data: blob:; base-uri 'none'; form-action 'self'; "
-    "frame-ancestors 'none'; object-src 'none'",
+    "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cross-origin-resource-policy": "same-origin",

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from fedfeast.errors import InvalidInput
 from fedfeast.machine import is_loopback
 from fedfeast.server.api import build_app
+from fedfeast.server.browser.runtime import find_runtime
 from fedfeast.server.collection import Collection
 from fedfeast.server.slow_clients import ImpatientProtocol
 
@@ -19,15 +20,21 @@ GRACE_SECONDS = 5
 
 
 def run_server(
-    folders: Sequence[Path | str], host: str, port: int, token: str | None, on_ready: Callable[[str], None]
+    folders: Sequence[Path | str],
+    host: str,
+    port: int,
+    token: str | None,
+    on_ready: Callable[[str], None],
+    browser_runtime: Path | str | None = None,
 ) -> None:
     """Serve runs until the process is told to stop."""
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token and token):
         raise InvalidInput("--token must be printable ASCII without spaces at its ends: give another one.")
+    runtime = find_runtime(browser_runtime)
     with bind(host, port) as listening:
         # With a token a page from elsewhere reads nothing; a server for others is reached by names we do not know.
         hosts = _own_names(host) if token is None and is_loopback(host) else None
-        app = build_app(Collection(folders), token, hosts)
+        app = build_app(Collection(folders), token, hosts, runtime)
         on_ready(address_of(listening))
         with suppress(KeyboardInterrupt):  # uvicorn has ended in order by then, and passes the signal on
             server_of(app).run(sockets=[listening])

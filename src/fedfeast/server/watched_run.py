@@ -181,6 +181,7 @@ class WatchedRun:
                 "parameters": point.parameters,
                 "test_accuracy": offer.bundles.accuracy(point),
                 "test_value": offer.bundles.value(point),
+                "test_interval": offer.bundles.interval(point),
                 "validation_value": validated.get(point),
                 "latency_ms": offer.latencies.get(position),
                 "clients": clients[position],

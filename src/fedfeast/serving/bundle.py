@@ -15,12 +15,13 @@ from fedfeast.federation import OperatingPoint
 from fedfeast.presentation.tables import served_round
 from fedfeast.runs import Run
 from fedfeast.serving.card import curve_picture, write_card
-from fedfeast.serving.choice import Limits
+from fedfeast.serving.choice import Limits, MeasuredOn
 from fedfeast.serving.extraction import Extracted, Extractor
 from fedfeast.serving.families import standalone
 from fedfeast.serving.families.registry import family_named
 from fedfeast.serving.latency import LatencyMeter
 from fedfeast.serving.manifest import label_of, metric_of, read_manifest, require_vouched, value_of, write_manifest
+from fedfeast.serving.phones.measurements import device_times
 from fedfeast.units import format_macs
 from fedfeast.whole_files import refuse_unknown_ending, whole_folder, write_text
 
@@ -56,6 +57,8 @@ def extract_affordable(
     """
     if best:
         extractor.require_validated()
+    if limits.measured_on is not None:
+        return _extract_measured(extractor, limits, limits.measured_on, search, best)
     if search:
         return _extract_searched(extractor, limits, best)
     measure = None if limits.max_latency_ms is None else meter or LatencyMeter(extractor)
@@ -64,6 +67,21 @@ def extract_affordable(
     choice = chosen_facts(extractor, "best" if best else "largest", point, better)
     latency = {} if measure is None else {"latency": asdict(measure.latency(point))}
     return extractor.extract(point), {**latency, **choice}
+
+
+def _extract_measured(
+    extractor: Extractor, limits: Limits, measured_on: MeasuredOn, search: bool, best: bool
+) -> tuple[Extracted, dict[str, Any]]:
+    """Extract the largest or the best network that was measured on a device elsewhere."""
+    if search:
+        raise InvalidInput("--search finds networks that nobody has measured: leave it out, or --measured.")
+    times = device_times(extractor.points, measured_on)
+    point = times.choose(limits)
+    better = extractor.better(point, limits, times)
+    if best:
+        point, better = better or point, None
+    choice = chosen_facts(extractor, "best" if best else "largest", point, better)
+    return extractor.extract(point), {"latency": times.latency(point), **choice}
 
 
 def _extract_searched(extractor: Extractor, limits: Limits, best: bool) -> tuple[Extracted, dict[str, Any]]:

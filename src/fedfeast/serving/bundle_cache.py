@@ -47,6 +47,10 @@ class BundleCache:
         """Return a point's scoring metric on the test set from the same evaluation."""
         return self._extractor.recorded_value(point)
 
+    def interval(self, point: OperatingPoint) -> tuple[float, float] | None:
+        """Return within which that value lies with 95 % certainty, where the test set is small."""
+        return self._extractor.recorded_interval(point)
+
     def validated(self) -> Mapping[OperatingPoint, float]:
         """Return the points' scoring metric on the validation examples from the same evaluation; none where none is."""
         return self._extractor.validated()

@@ -82,7 +82,8 @@ def _facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
     if "latency" in manifest:
         latency = manifest["latency"]
         measured = f"{latency['median_ms']:.3g} ms, median of {latency['repeats']} on {latency['device']}"
-        facts.append(("latency", f"{measured} with {latency['threads']} threads"))
+        how = "measured there" if "measured_elsewhere" in latency else f"with {latency['threads']} threads"
+        facts.append(("latency", f"{measured} {how}"))
     return facts
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -15,12 +16,21 @@ GREATEST_SPEEDUP = 2.0
 
 
 @dataclass(frozen=True)
+class MeasuredOn:
+    """A device whose latencies somebody measured and wrote into a CSV file; unnamed, the file's only one."""
+
+    file: Path
+    device: str | None = None
+
+
+@dataclass(frozen=True)
 class Limits:
     """What a device can afford."""
 
     max_macs: float | None = None
     max_parameters: float | None = None
     max_latency_ms: float | None = None
+    measured_on: MeasuredOn | None = None  # whose latency; that of this device otherwise
 
     def __post_init__(self) -> None:
         named = {
@@ -33,6 +43,8 @@ class Limits:
         for name, limit in named.items():
             if limit is not None and not limit > 0:
                 raise InvalidInput(f"{name} {limit:g}: give a positive number.")
+        if self.measured_on is not None and self.max_latency_ms is None:
+            raise InvalidInput("--measured has latencies, and no limit was given for them: say --max-latency.")
 
     def admit(self, macs: float, parameters: float) -> bool:
         """Return whether a network of this cost is affordable, latency left aside."""

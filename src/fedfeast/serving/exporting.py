@@ -1,4 +1,4 @@
-"""Export: a network as an ONNX file, in int8 where wanted, or as a torch.export program, each checked against torch."""
+"""Export: a network as ONNX, int8 where wanted, as a torch.export program or for ExecuTorch, each checked by torch."""
 
 import io
 import json
@@ -24,11 +24,18 @@ from fedfeast.serving.onnx.graph import DEFAULT_OPSET, build_onnx
 from fedfeast.serving.onnx.int8 import quantise
 from fedfeast.serving.onnx.program import LEAST_OPSET as TORCH_OPSET
 from fedfeast.serving.onnx.session import LEAST_OPSET, Session, require_opset
+from fedfeast.serving.phones.executorch import LoweredNetwork, lower, require_executorch
 from fedfeast.whole_files import make_folder, refuse_unknown_ending, whole_folder, write_whole
 
-Format = Literal["onnx", "int8", "pt2"]
-FILES: dict[Format, str] = {"onnx": "model.onnx", "int8": "model.int8.onnx", "pt2": "model.pt2"}
-SUFFIXES = (".onnx", ".pt2")  # of a single file
+Format = Literal["onnx", "int8", "pt2", "executorch"]
+FILES: dict[Format, str] = {
+    "onnx": "model.onnx",
+    "int8": "model.int8.onnx",
+    "pt2": "model.pt2",
+    "executorch": "model.pte",
+}
+SUFFIXES = (".onnx", ".pt2", ".pte")  # of a single file
+MADE_ELSEWHERE = ("litert", "coreml")  # out of a bundle: their libraries do not fit beside ours, or do not run here
 FORMAT = "fedfeast-export/1"
 NORMALISED = "float32, normalised"  # how the words on such a file's input begin
 LARGEST_DIFFERENCE = 1e-4  # between a logit of torch and of an exported network
@@ -44,6 +51,11 @@ class ExportOptions:
     takes_pixels: bool = True  # inputs go in as the data have them, e.g. uint8 images; else normalised already
 
     def __post_init__(self) -> None:
+        elsewhere = next((one for one in self.formats if one in MADE_ELSEWHERE), None)
+        if elsewhere is not None:
+            raise InvalidInput(
+                f"--format {elsewhere} is not written here: export a bundle, and convert that as docs/phones.md says."
+            )
         unknown = [one for one in self.formats if one not in get_args(Format)]
         if unknown or not self.formats:
             raise InvalidInput(f"--format {','.join(unknown)}: choose of {', '.join(get_args(Format))}.")
@@ -57,8 +69,10 @@ class Exporter:
         built = isinstance(extractor.family, BuiltFamily)
         least, default = (TORCH_OPSET, TORCH_OPSET) if built else (LEAST_OPSET, DEFAULT_OPSET)
         self.opset = default if options.opset is None else options.opset
-        if options.formats != ("pt2",):
+        if {"onnx", "int8"} & set(options.formats):
             require_opset(self.opset, least, default)
+        if "executorch" in options.formats:
+            require_executorch()
         if built and not options.takes_pixels and extractor.run.recipe.data.facts.kind == "tokens":
             raise InvalidInput("--normalised: token ids are not normalised, so leave it out.")
 
@@ -85,9 +99,12 @@ class Exporter:
         model = extracted.model
         raw = "uint8 pixels" if model.input_dtype == torch.uint8 else str(model.input_dtype).removeprefix("torch.")
         form = raw if self._options.takes_pixels else NORMALISED
-        facts: dict[str, Any] = {"kind": kind, "input": f"{form} (batch, {', '.join(map(str, model.input_shape))})"}
+        batch = "1" if kind == "executorch" else "batch"
+        facts: dict[str, Any] = {"kind": kind, "input": f"{form} ({batch}, {', '.join(map(str, model.input_shape))})"}
         if kind == "pt2":
             facts |= self._write_program(model, path)
+        elif kind == "executorch":
+            facts |= self._write_lowered(model, path)
         else:
             facts |= self._write_onnx(extracted, kind, path)
         return {**facts, "bytes": path.stat().st_size}
@@ -119,19 +136,28 @@ class Exporter:
         accuracy = figures["accuracy"]
         return {**facts, "test_accuracy": accuracy, "accuracy_cost": extracted.facts["test_accuracy"] - accuracy}
 
-    def _write_program(self, model: Model, path: Path) -> dict[str, Any]:
+    def _program(self, model: Model) -> torch.export.ExportedProgram:
         if isinstance(model, BuiltModel):
-            program = model.program(self._options.takes_pixels)
-        else:
-            module: torch.nn.Module = model if self._options.takes_pixels else model.network
-            # The file keeps this input, so that it is none of the examples.
-            images = self._prepare(model)(torch.zeros(2, *model.input_shape, dtype=torch.uint8))
-            program = torch.export.export(module, (images,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+            return model.program(self._options.takes_pixels)
+        module: torch.nn.Module = model if self._options.takes_pixels else model.network
+        # The file keeps this input, so that it is none of the examples.
+        images = self._prepare(model)(torch.zeros(2, *model.input_shape, dtype=torch.uint8))
+        return torch.export.export(module, (images,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+
+    def _write_program(self, model: Model, path: Path) -> dict[str, Any]:
+        program = self._program(model)
         checked = self.check(self._predict(program.module(), model), model)
         content = io.BytesIO()
         torch.export.save(program, content)
         path.write_bytes(content.getvalue())  # by us, since torch's own errors do not say that a disk is full
         return checked
+
+    def _write_lowered(self, model: Model, path: Path) -> dict[str, Any]:
+        example = self._prepare(model)(torch.zeros(1, *model.input_shape, dtype=model.input_dtype))
+        content = lower(self._program(model), example)
+        checked = self.check(self._predict(LoweredNetwork(content), model), model)
+        path.write_bytes(content)
+        return {"executorch": require_executorch(), **checked}
 
     def _prepare(self, model: Model) -> Callable[[Tensor], Tensor]:
         """Return what turns inputs as the data have them into those of an exported network."""
@@ -179,8 +205,8 @@ def export(
     """Write the largest affordable network of a run, with force over what was written there; return its manifest.
 
     With ``search`` it is a network found for these limits, with ``best`` the one that validates best. A path that
-    ends in .onnx or .pt2 becomes that file, with its manifest beside it (model.onnx.json); one without an ending a
-    bundle that holds the wanted formats, too.
+    ends in .onnx, .pt2 or .pte becomes that file, with its manifest beside it (model.onnx.json); one without an ending
+    a bundle that holds the wanted formats, too.
     """
     out, options = Path(out), options or ExportOptions()
     refuse_unknown_ending(out, SUFFIXES)
@@ -226,10 +252,13 @@ def _refuse_existing_file(out: Path, force: bool) -> None:
 
 def _format_of(out: Path, formats: tuple[Format, ...]) -> Format:
     """Return the one format of a file: its suffix says which, int8 is asked for."""
-    if out.suffix == ".onnx" and "pt2" not in formats:
+    asked = set(formats)
+    if out.suffix == ".onnx" and not asked & {"pt2", "executorch"}:
         return "int8" if "int8" in formats else "onnx"
-    if out.suffix == ".pt2" and "int8" not in formats:
+    if out.suffix == ".pt2" and not asked & {"int8", "executorch"}:
         return "pt2"
+    if out.suffix == ".pte" and not asked & {"int8", "pt2"}:
+        return "executorch"
     raise InvalidInput(
         f"--out {out} is one file, and {', '.join(formats)} was asked for: give a folder, which holds all of them."
     )

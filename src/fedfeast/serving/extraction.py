@@ -16,7 +16,7 @@ from fedfeast.data.reading.prepared import is_prepared, read_description
 from fedfeast.data.reading.preparing import data_folder
 from fedfeast.data.tasks import CLASSIFICATION, Metric, Task, task_named
 from fedfeast.errors import InvalidInput
-from fedfeast.evaluation import Evaluator
+from fedfeast.evaluation import CurvePoint, Evaluator
 from fedfeast.federation import Deployed, OperatingPoint
 from fedfeast.networks.built import Member
 from fedfeast.networks.normalisation import Statistics
@@ -86,6 +86,12 @@ class Extractor:
     ) -> OperatingPoint | None:
         """Return the smaller network within the limits that validated best, where that is better than this one."""
         return better_point(self.points, point, limits, self._merits(), measure)
+
+    def require_curve(self) -> None:
+        """Refuse a run whose best round has no measured curve."""
+        if any(self.recorded_value(point) is None for point in self.points):
+            folder = self.run.folder.path
+            raise InvalidInput(f"{folder} has no measured curve of its best round: run fedfeast evaluate {folder}.")
 
     def require_validated(self) -> None:
         """Refuse to go by validation figures of a run that has none of its best round's weights by size."""
@@ -197,6 +203,11 @@ class Extractor:
 
     def _merits(self) -> dict[OperatingPoint, float]:
         return {point: self.metric.merit(value) for point, value in self.validated().items()}
+
+    def recorded_interval(self, point: OperatingPoint) -> tuple[float, float] | None:
+        """Return within which a point's accuracy lies, where the test set of the run's evaluation is small."""
+        measured = self._recorded_point(point, "test")
+        return None if measured is None else CurvePoint.read(measured).interval
 
     def _recorded_point(self, point: OperatingPoint, split: str) -> Mapping[str, Any] | None:
         for one in self._recorded("curve" if split == "test" else f"{split}_curve"):

@@ -3,18 +3,21 @@
 import statistics
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from fedfeast.federation import OperatingPoint
 from fedfeast.machine import processor_and_cores, usable_cores
+from fedfeast.runs import Run
 from fedfeast.serving.extraction import Extractor
 from fedfeast.serving.families.standalone import Model
 from fedfeast.serving.onnx.graph import build_onnx, default_opset
 from fedfeast.serving.onnx.packages import import_onnxruntime
 from fedfeast.serving.onnx.session import Session
 from fedfeast.stopwatch import Repeats, time_calls
+from fedfeast.whole_files import write_json
 
 WARM_UPS, REPEATS = 5, 30
 
@@ -71,6 +74,28 @@ class LatencyMeter:
         return self.latency(point).median_ms
 
 
+def latency(
+    run: Extractor | Run | Path | str,
+    threads: int | None = None,
+    repeats: int = REPEATS,
+    on_point: Callable[[OperatingPoint], None] = lambda point: None,
+) -> dict[str, Any]:
+    """Measure every served network of a run on this device; its folder keeps latency.json and the picture.
+
+    Needs a measured curve and the [export] extra; ``on_point`` is told of each network that was measured.
+    """
+    from fedfeast.presentation.pictures import draw_latency
+
+    extractor = run if isinstance(run, Extractor) else Extractor(run)
+    folder = extractor.run.folder.path
+    extractor.require_curve()
+    measured = measure_run(extractor, threads, repeats, on_point)
+    write_json(folder / "latency.json", measured)
+    for suffix in (".png", ".svg"):
+        draw_latency(measured, folder / f"latency{suffix}")
+    return measured
+
+
 def measure_run(
     extractor: Extractor,
     threads: int | None = None,
@@ -91,6 +116,7 @@ def measure_run(
                 "parameters": point.parameters,
                 "accuracy": accuracy,
                 "value": extractor.recorded_value(point),
+                "interval": extractor.recorded_interval(point),
                 "median_ms": last.median_ms,
                 "fastest_ms": last.fastest_ms,
             }

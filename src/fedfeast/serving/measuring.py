@@ -1,7 +1,5 @@
 """What this device can afford: a few variants of a recipe's space, timed as they would be served."""
 
-import resource
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -15,7 +13,7 @@ import torch
 from fedfeast.engines.devices import choose_device
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Deployed, Method, OperatingPoint
-from fedfeast.machine import device_name, usable_cores
+from fedfeast.machine import device_name, peak_memory_megabytes, usable_cores
 from fedfeast.networks import Layout
 from fedfeast.networks.built import BuiltNetwork
 from fedfeast.networks.initialisation import draw_weights
@@ -209,9 +207,8 @@ def _eager_call(deployed: Deployed, recipe: Recipe, device: torch.device) -> Cal
     return predict
 
 
-def _peak_memory(device: torch.device) -> float:
-    """Return the most memory that this process held, or that torch held on a CUDA device."""
+def _peak_memory(device: torch.device) -> float | None:
+    """Return the megabytes that this process held at most, or that torch held on a CUDA device."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated() / 1e6
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 1e6 if sys.platform == "darwin" else peak / 1e3  # bytes there, kilobytes elsewhere
+    return peak_memory_megabytes()

@@ -11,8 +11,9 @@ from fedfeast.recipes.recipe import differing_settings
 from fedfeast.studies.study import LETTER, RECIPES
 from fedfeast.units import format_macs
 
-# Choice: who computes, how exactly and how often it is saved is no part of the protocol (docs/decisions/016).
-ALWAYS_FREE = ("name", "seed", "method", "engine", "checkpoint", "data.folder")
+# Choice: who computes, how exactly, how often it is saved and what is followed meanwhile is no part of the protocol
+# (docs/decisions/016).
+ALWAYS_FREE = ("name", "seed", "method", "engine", "checkpoint", "data.folder", "evaluation.sizes")
 
 
 def is_of(setting: str, names: Sequence[str]) -> bool:

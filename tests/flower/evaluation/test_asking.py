@@ -62,6 +62,8 @@ def test_a_fleet_says_what_simulated_clients_say(tmp_path: Path, make_fleet: Mak
     rows, others = run.folder.metrics(), simulated.folder.metrics()
     scores = [row["validation_score"] for row in rows if "validation_score" in row]
     assert scores == pytest.approx([row["validation_score"] for row in others if "validation_score" in row], abs=1e-9)
+    for name, values in simulated.size_history.items():
+        assert run.size_history[name] == pytest.approx(values, abs=1e-9)
     assert [row["evaluation"]["answered"] for row in rows if "evaluation" in row] == [[0, 1, 2]] * len(scores)
     ours, theirs = (one.summary["validation_curve"] for one in (run, simulated))
     assert [one["macs"] for one in ours] == [one["macs"] for one in theirs]

@@ -5,7 +5,7 @@ import pytest
 from fedfeast.presentation.assets import read_asset
 
 
-@pytest.mark.parametrize("name", ["style.css", "charts.js"])
+@pytest.mark.parametrize("name", ["style.css", "charts.js", "tables.js"])
 def test_an_asset_can_stand_inside_a_page(name: str) -> None:
     text = read_asset(name)
     assert len(text) > 1000

@@ -15,6 +15,8 @@ from PIL import Image
 from playwright.sync_api import Locator, Page, Route, expect
 
 import fedfeast
+from fedfeast.runs import Interrupted
+from fedfeast.runs.training import Silent
 
 Serve = Callable[..., str]
 LEFT = [(0.5, 0.12), (0.3, 0.25), (0.26, 0.5), (0.32, 0.78), (0.5, 0.88)]
@@ -293,6 +295,45 @@ def test_a_run_that_trains_is_followed(visitor: Any, serve: Serve, tmp_path: Pat
         expect(page.locator("#state")).to_have_text("finished", timeout=60_000)
         expect(page.locator("#curve circle.dot")).to_have_count(8)
         assert training.wait(timeout=30) == 0
+
+
+class StopAfterTwo(Silent):
+    def on_round(self, row: dict[str, Any]) -> None:
+        if row["round"] == 2:
+            raise KeyboardInterrupt
+
+
+def test_sizes_are_followed_before_a_run_has_ended(visitor: Any, serve: Serve, tmp_path: Path) -> None:
+    settings = {"training.clients_per_round": 4, "evaluation.every_rounds": 1, "evaluation.sizes": "all"}
+    run = fedfeast.Run.create("digits", tmp_path / "live", settings)
+    with pytest.raises(Interrupted):
+        run.train(StopAfterTwo())
+    page = visitor.open(serve(run.folder.path))
+    expect(page.locator("#sizes > svg")).to_contain_text("validation accuracy (%)")
+    expect(page.locator("#sizes .legend li")).to_have_text(
+        ["128.3k MACs", "347.3k MACs", "1.154M MACs", "1.777M MACs", "4.975M MACs"]
+    )
+    dots = page.locator("#sizes > svg circle.dot")
+    expect(dots).to_have_count(2 * 5)
+    # The models on offer have no test accuracies yet: those of their round's validation stand in.
+    expect(page.locator("#curve > svg")).to_contain_text("validation accuracy (%)")
+    expect(page.locator("#curve circle.dot")).to_have_count(8)
+    last = run.folder.metrics()[-1]
+    run.folder.append_metrics({**last, "round": 3})
+    expect(dots).to_have_count(3 * 5)
+
+
+def test_a_run_that_keeps_no_sizes_has_no_chart_of_them(
+    visitor: Any, serve: Serve, trained: Path, tmp_path: Path
+) -> None:
+    copytree(trained, tmp_path / "plain")
+    metrics = tmp_path / "plain" / "metrics.jsonl"
+    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+    kept = [{key: value for key, value in row.items() if key != "validation_sizes"} for row in rows]
+    metrics.write_text("".join(f"{json.dumps(row)}\n" for row in kept))
+    page = visitor.open(serve(tmp_path / "plain"))
+    expect(page.locator("#score > svg")).to_be_visible()
+    expect(page.locator("#sizes-box")).to_be_hidden()
 
 
 def test_a_token_is_asked_for(visitor: Any, serve: Serve, trained: Path) -> None:

@@ -26,7 +26,12 @@ def capturing(what: str) -> Iterator[None]:
     except Exception as error:  # whatever a user's code or a library may raise
         lines = str(error).strip().splitlines()
         reason = lines[0].rstrip(".") if lines else type(error).__name__
-        raise CannotCapture(f"{what} cannot be captured as a CUDA graph ({reason}{_place(error)})") from error
+        raise cannot_capture(what, reason + _place(error)) from error
+
+
+def cannot_capture(what: str, reason: str) -> CannotCapture:
+    """Return that some work cannot be captured, and why."""
+    return CannotCapture(f"{what} cannot be captured as a CUDA graph ({reason})")
 
 
 def _place(error: Exception) -> str:

@@ -21,6 +21,7 @@ from fedfeast.engines.graphs.blueprint import (
 )
 from fedfeast.engines.graphs.gradient_plan import GradientPlan, plan_gradients, plan_whole_gradients
 from fedfeast.engines.graphs.halo.nvrtc import has_compiler
+from fedfeast.engines.graphs.kernels.geometry import geometry_of
 from fedfeast.engines.graphs.plain_vectors import PlainVectors, Vectors
 from fedfeast.engines.graphs.streams import current_stream
 from fedfeast.federation import Activations, Assignment, LocalSgd, Method, Pass
@@ -124,7 +125,10 @@ class GraphContext:
         if architecture not in self._blueprints:
             plan = self.plan(architecture)
             network = self.method.network
-            self._blueprints[architecture] = make_blueprint(network, architecture, plan, self.chunk, self.device)
+            blueprint = make_blueprint(network, architecture, plan, self.chunk, self.device)
+            for size in plan.geometries:  # a capture cannot make them, and hardly an architecture runs before its own
+                geometry_of(*size, blueprint.index.device)
+            self._blueprints[architecture] = blueprint
             current_stream(self.device).finish()  # other streams will read it without asking
         return self._blueprints[architecture]
 

@@ -1,7 +1,7 @@
 """Where the partial gradients of an architecture's tensors lie, known before any pass runs."""
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import torch
@@ -13,6 +13,7 @@ from fedfeast.networks import Network, Weights
 from fedfeast.networks.layers import EPSILON, Layers
 
 ALIGNMENT = 8  # elements: two vector loads of float32
+Size = tuple[int, int, int, int, int]  # of a convolution: batch, height, width, stride, kernel
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class GradientPlan:
 
     places: Mapping[str, Place]
     size: int
+    geometries: frozenset[Size] = frozenset()  # of the convolutions whose kernels, in Triton, look pixels up in tables
 
 
 def plan_gradients(
@@ -48,7 +50,7 @@ def plan_gradients(
     weights = shapes_alone(shapes)
     measuring = _Measuring(in_cuda)
     network.forward(weights, torch.empty(image_shape, device="meta"), architecture, measuring)
-    return _lay_out(shapes, measuring.cuts)
+    return replace(_lay_out(shapes, measuring.cuts), geometries=frozenset(measuring.geometries))
 
 
 def plan_whole_gradients(network: Network, architecture: Hashable) -> GradientPlan:
@@ -95,6 +97,7 @@ class _Measuring(Layers):
     def __init__(self, in_cuda: bool) -> None:
         self._in_cuda = in_cuda
         self.cuts: dict[str, Cut | WeightTiles] = {}
+        self.geometries: set[Size] = set()
 
     def __call__(
         self, name: str, features: Tensor, scale: Tensor | None, shift: Tensor | None, epsilon: float = EPSILON
@@ -121,6 +124,9 @@ class _Measuring(Layers):
         if self._in_cuda and knows(incoming, outgoing, kernel, height, width):
             cut = weight_tiles(width, batch, max(incoming, outgoing), min(incoming, outgoing))
         out = convolved_alone(weights[name], features, stride)
-        num_pixels = batch * out.shape[2] * out.shape[3]
-        self.cuts[name] = cut or weight_cut(num_pixels, incoming, outgoing, kernel * kernel, stride)
+        if cut is None:
+            self.geometries.add((batch, height, width, stride, kernel))
+            num_pixels = batch * out.shape[2] * out.shape[3]
+            cut = weight_cut(num_pixels, incoming, outgoing, kernel * kernel, stride)
+        self.cuts[name] = cut
         return out

@@ -10,7 +10,7 @@ from torch import Tensor
 from fedfeast.data import Batch
 from fedfeast.data.round_batches import BatchRecord
 from fedfeast.engines.graphs.blueprint import CHUNK, Blueprint
-from fedfeast.engines.graphs.captures import capturing
+from fedfeast.engines.graphs.captures import cannot_capture, capturing
 from fedfeast.engines.graphs.context import GraphContext, Shapes
 from fedfeast.engines.graphs.plain_vectors import ClientVectors, Ranges
 from fedfeast.engines.graphs.programs import Exchange, LossProgram, Memory, NetworkProgram
@@ -224,7 +224,7 @@ class Lane:
             for name, (buffer, changes) in program.buffers().items():
                 if name not in before or buffer is not before[name][0] or changes != before[name][1]:
                     # Lanes run side by side, and the buffer is one for all.
-                    raise RuntimeError(f"its forward changes the buffer {name}")
+                    raise cannot_capture(f"the network {architecture}", f"its forward changes the buffer {name}")
         self.stream.finish()  # a module may have made tensors that it keeps, and other lanes will read them
 
     def _exchange(self, shapes: Shapes) -> Exchange:

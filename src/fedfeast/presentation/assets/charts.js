@@ -5,7 +5,7 @@
    {kind: "xy"} is the usual one:
      x, y       {label, scale: "log" | "linear", format: "macs" | "percent" | "count" | "number" | "milliseconds", unit,
                 whole, min, max, and without those span, floor, ceiling}
-     series     [{label, colour, points: [[x, y, spread?, name?], ...], line, dash, thin, mark}], where
+     series     [{label, colour, points: [[x, y, spread?, name?, [low, high]?], ...], line, dash, thin, mark}], where
                 colour is a number, a name of the stylesheet, or "grade:0.5", half-way along an order, and
                 mark is "dot", one of SHAPES, "diamond" or "ring" (both open), or "none"
      bars       [{from, to, value, muted}], for histograms
@@ -20,6 +20,7 @@ const charts = (() => {
   const MARGIN = { left: 56, right: 16, top: 12, bottom: 46 };
   const LEAST_GAP = 46; // between the labels of an axis
   const MARK_GAP = 14; // between the marks of one line
+  const TITLE_LINE = 16; // of what an axis measures
   const GRADES = 5; // colours of the stylesheet along an order
   const ring = (reaches) => reaches.map((reach, index) => {
     const angle = (2 * Math.PI * index) / reaches.length;
@@ -142,12 +143,38 @@ const charts = (() => {
     return points.map(([x, y], index) => `${index ? "L" : "M"}${x.toFixed(2)} ${y.toFixed(2)}`).join("");
   }
 
+  /* Write what the horizontal axis measures, within the picture and in as many lines as it needs; return their extra height. */
+  function addTitle(svg, label, middle, width, height) {
+    const node = add(svg, "text", { "text-anchor": "middle", class: "axis-title" }, label);
+    const fits = (words) => {
+      node.textContent = words;
+      return node.getComputedTextLength() <= width - 4;
+    };
+    let lines = fits(label) ? [label] : label.split(/ (?=\()/); // what is in brackets is a line of its own, where that is enough
+    if (!lines.every(fits)) {
+      lines = [];
+      for (const word of label.split(" ")) {
+        const longer = `${lines.at(-1)} ${word}`;
+        if (lines.length && fits(longer)) lines[lines.length - 1] = longer;
+        else lines.push(word);
+      }
+    }
+    node.textContent = "";
+    lines.forEach((line, index) => {
+      const part = add(node, "tspan", { y: height - 5 - TITLE_LINE * (lines.length - 1 - index) }, line);
+      const half = part.getComputedTextLength() / 2 + 2;
+      part.setAttribute("x", Math.min(Math.max(middle, half), width - half));
+    });
+    return TITLE_LINE * (lines.length - 1);
+  }
+
   // --- the usual chart ------------------------------------------------------------------------------------------------
   function drawXY(svg, spec, width, height) {
     const series = spec.series || [], bars = spec.bars || [], points = series.flatMap((one) => one.points);
-    const left = MARGIN.left, right = width - MARGIN.right, top = MARGIN.top, bottom = height - MARGIN.bottom;
+    const left = MARGIN.left, right = width - MARGIN.right, top = MARGIN.top;
+    const bottom = height - MARGIN.bottom - addTitle(svg, spec.x.label, (left + right) / 2, width, height);
     const xs = [...points.map((point) => point[0]), ...bars.flatMap((bar) => [bar.from, bar.to])];
-    const ys = [...points.flatMap(([, y, spread]) => (spread ? [y - spread, y + spread] : [y])), ...bars.map((bar) => bar.value)];
+    const ys = [...points.flatMap(([, y, spread, , ends]) => ends || (spread ? [y - spread, y + spread] : [y])), ...bars.map((bar) => bar.value)];
     const x = scaleOf(spec.x, xs, left, right);
     const y = scaleOf(bars.length ? { min: 0, ...spec.y } : spec.y, ys, bottom, top);
 
@@ -170,8 +197,11 @@ const charts = (() => {
       add(svg, "text", { x: x(tick), y: bottom + 19, "text-anchor": "middle" }, tickFormat(spec.x)(tick));
     }
     add(svg, "line", { x1: left, x2: right, y1: bottom, y2: bottom, class: "axis" });
-    add(svg, "text", { x: (left + right) / 2, y: height - 5, "text-anchor": "middle", class: "axis-title" }, spec.x.label);
-    add(svg, "text", { transform: `translate(13 ${(top + bottom) / 2}) rotate(-90)`, "text-anchor": "middle", class: "axis-title" }, spec.y.label);
+    const upright = add(svg, "text", { "text-anchor": "middle", class: "axis-title" }, spec.y.label);
+    const long = upright.getComputedTextLength(), fitting = Math.min(1, (height - 4) / long);
+    if (fitting < 1) upright.style.fontSize = `${12.5 * fitting}px`;
+    const half = (long * fitting) / 2 + 2, centre = Math.min(Math.max((top + bottom) / 2, half), height - half);
+    upright.setAttribute("transform", `translate(13 ${centre}) rotate(-90)`);
     for (const anchor of spec.anchors || []) {
       if (anchor >= x.low && anchor <= x.high) add(svg, "line", { x1: x(anchor), x2: x(anchor), y1: top, y2: bottom, class: "anchor" });
     }
@@ -193,6 +223,9 @@ const charts = (() => {
         const upper = one.points.map(([px, py, spread]) => [x(px), y(py + spread)]);
         const lower = one.points.map(([px, py, spread]) => [x(px), y(py - spread)]).reverse();
         add(svg, "path", { d: `${path([...upper, ...lower])}Z`, class: "band", fill: colour });
+      }
+      for (const [px, , , , ends] of one.points) {
+        if (ends) add(svg, "line", { x1: x(px), x2: x(px), y1: y(ends[0]), y2: y(ends[1]), class: "interval", stroke: colour });
       }
       if (one.line !== false) {
         const attributes = { d: path(placed), class: one.thin ? "line thin" : "line", stroke: colour };
@@ -230,14 +263,16 @@ const charts = (() => {
       const { from, to, value } = target.bar;
       return [`${format(spec.y, value)} ${spec.barName || ""}`.trim(), `${format(spec.x, from)} to ${format(spec.x, to)} ${spec.x.unit || ""}`.trim()];
     }
-    const [px, py, spread, name] = target.point;
-    const value = `${format(spec.y, py)}${spread ? ` ± ${format(spec.y, spread)}` : ""}`;
+    const [px, py, spread, name, ends] = target.point;
+    const around = ends ? ` (${tickFormat(spec.y)(Number(ends[0].toFixed(1)))} to ${format(spec.y, Number(ends[1].toFixed(1)))})` : spread ? ` ± ${format(spec.y, spread)}` : "";
+    const value = `${format(spec.y, py)}${around}`;
     return [name ? `${target.label}, ${name}` : target.label, `${format(spec.x, px)} ${spec.x.unit || ""}: ${value}`];
   }
 
   // --- heat map -------------------------------------------------------------------------------------------------------
   function drawGrid(svg, spec, width, height) {
-    const left = 76, right = width - 8, top = 6, bottom = height - 44;
+    const left = 76, right = width - 8, top = 6;
+    const bottom = height - 44 - addTitle(svg, spec.x.label, (left + right) / 2, width, height);
     const wide = (right - left) / spec.columns.length, high = (bottom - top) / spec.rows.length;
     spec.rows.forEach((name, row) => {
       add(svg, "text", { x: left - 10, y: top + (row + 0.5) * high + 4, "text-anchor": "end" }, name);
@@ -253,7 +288,6 @@ const charts = (() => {
     spec.columns.forEach((name, column) => {
       add(svg, "text", { x: left + (column + 0.5) * wide, y: bottom + 18, "text-anchor": "middle" }, name);
     });
-    add(svg, "text", { x: (left + right) / 2, y: height - 5, "text-anchor": "middle", class: "axis-title" }, spec.x.label);
     return null;
   }
 

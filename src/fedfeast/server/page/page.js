@@ -1,5 +1,7 @@
 /* The page: asks the API again and again, and shows what it says. */
 import { Pad } from "./drawing.js";
+import { InBrowser } from "./in-browser.js";
+import { sizeSeries, valuesIn } from "./sizes.js";
 
 const at = (id) => document.getElementById(id);
 const percent = (share, digits = 2) => `${(100 * share).toFixed(digits)} %`;
@@ -12,7 +14,9 @@ const LIVE = new Set(["waiting", "training", "evaluating", "stopped", "gone"]);
 const MOST_TRIED = 8; // models that look at an image
 const MOST_DOTTED = 12; // models that the fleet's chart marks
 const SLIDER_STEPS = 600;
+const PHONE = 704; // pixels, the 44rem of page.css
 const PREDICT_AGAIN_MS = 1000; // after an answer that was lost
+const RELOAD_MS = 3500; // between looks at the models of all runs: others are evaluated and measured too
 
 const UNITS = {
   macs: { name: "MACs", unit: "MACs", key: "price", query: "max_macs", format: "macs", axis: "inference cost (MACs per example, log scale)" },
@@ -24,6 +28,7 @@ const page = {
   run: null, // its name; the first one without it
   about: null, // /api/run
   runs: new Map(), // name -> /api/variants
+  loadedAt: 0, // when those were asked for
   fleet: null,
   rounds: [],
   unit: "macs",
@@ -104,9 +109,9 @@ async function look() {
     if (mine !== turn) return;
     page.about = about;
     page.run = about.name;
-    if (news) await loadModels(about.runs);
+    const changed = news || Date.now() - page.loadedAt >= RELOAD_MS ? await loadModels(about, news) : false;
     if (mine !== turn) return;
-    show(news);
+    show(news || changed);
     if (LIVE.has(about.state)) wait = 1200;
   } catch (error) {
     const state = at("state");
@@ -119,10 +124,14 @@ async function look() {
   }
 }
 
-async function loadModels(names) {
-  const all = await Promise.all(names.map((run) => get("variants", { run })));
+/* Load the models of all runs, and the fleet where it may be new; return whether any model's figures are, such as
+   another run's latencies. */
+async function loadModels({ runs, clients }, news) {
+  const all = await Promise.all(runs.map((run) => get("variants", { run }))), before = [...page.runs.values()];
   page.runs = new Map(all.map((one) => [one.run, one]));
-  page.fleet = page.about.clients === null ? null : await get("fleet");
+  page.loadedAt = Date.now();
+  if (news) page.fleet = clients === null ? null : await get("fleet");
+  return JSON.stringify(all) !== JSON.stringify(before);
 }
 
 // --- showing ----------------------------------------------------------------------------------------------------------
@@ -138,6 +147,7 @@ function show(news) {
   showTry();
   startBudget();
   showFleet();
+  inBrowser.show(page.about, models());
 }
 
 const STATES = { waiting: "waiting", training: "training", stopped: "stopped", evaluating: "measuring", unevaluated: "not measured", finished: "finished", gone: "gone" };
@@ -222,7 +232,7 @@ function showTiles() {
 function metricAxis(what) {
   const facts = [isShare() ? "%" : "", page.about.metric.more_is_better ? "" : "less is better"].filter(Boolean);
   const label = facts.length ? `${what} (${facts.join(", ")})` : what;
-  return isShare() ? { label, format: "percent", span: 10, ceiling: 100.5 } : { label, format: "number" };
+  return isShare() ? { label, format: "percent", span: 3, ceiling: 100.5 } : { label, format: "number" };
 }
 
 // --- the budget and the choice ----------------------------------------------------------------------------------------
@@ -335,16 +345,19 @@ function showCurve() {
     if (run?.data !== page.about.data || run.metric.name !== page.about.metric.name) return { points: [] }; // other figures say nothing here
     const points = run.variants
       .filter((one) => one.test_value !== null && one[key] !== null)
-      .map((one) => [one[key], shown(one.test_value), 0, `${one.name} MACs`])
+      .map((one) => [one[key], shown(one.test_value), 0, `${one.name} MACs`, one.test_interval?.map(shown)])
       .sort((one, other) => one[0] - other[0]);
     return { label: names.length > 1 ? name : `test ${label}`, colour: index, points, line: true, thin: name !== page.about.name };
   }).filter((one) => one.points.length);
+  noteAtCurve(lines);
+  const tested = lines.length > 0;
+  if (!tested) lines.push(...validatedLine(key));
   if (!lines.length || isGone()) {
     const measured = label === "accuracy" ? "accuracies are" : `${label} is`;
     const why = models().length ? `The models can be had already; their test ${measured} measured when training ends.` : page.about.note;
     return charts.draw(at("curve"), { empty: why, x: {}, y: {} });
   }
-  const anchors = page.unit === "macs" ? page.runs.get(page.about.name).anchors : [];
+  const anchors = tested && page.unit === "macs" ? page.runs.get(page.about.name).anchors : []; // of test sets
   at("beside-paper").hidden = !anchors.length;
   if (anchors.length) {
     lines.push({ label: "the paper's FEAST", colour: "ink", points: anchors.map((one) => [one.macs, one.accuracy]), line: false, mark: "diamond" });
@@ -352,9 +365,19 @@ function showCurve() {
   const [min, max] = range(), { chosen } = page;
   const budget = models().length && { x: page.budget[page.unit] ?? min, at: chosen?.[key], y: chosen && chosen.test_value !== null ? shown(chosen.test_value) : null };
   charts.draw(at("curve"), {
-    kind: "xy", x: { label: axis, scale: "log", format, min, max, unit }, y: metricAxis(`test ${label}`),
+    kind: "xy", height: innerWidth < PHONE ? 180 : 330, x: { label: axis, scale: "log", format, min, max, unit }, y: metricAxis(`${tested ? "test" : "validation"} ${label}`),
     series: lines, legend: lines.length > 1, budget, anchors: anchors.map((one) => one.macs), onDrawn: placeSlider,
   });
+}
+
+/* What the curves show besides accuracies, and which run has none of them. */
+function noteAtCurve(lines) {
+  const words = [], drawn = lines.map((one) => one.label), { runs, name, data } = page.about;
+  const missing = runs.filter((run) => run !== name && page.runs.get(run)?.data === data && !drawn.includes(run));
+  if (lines.some((one) => one.points.some((point) => point[4]))) words.push("Bars: at 95 % certainty; the test set is small.");
+  if (page.unit === "latency") words.push(...missing.map((run) => `The latency of ${run} is not measured on this machine: fedfeast latency ${run}.`));
+  at("curve-note").textContent = words.join(" ");
+  at("curve-note").hidden = !words.length;
 }
 
 /* The slider lies under the chart's own axis: its thumb is where the budget is. */
@@ -388,6 +411,7 @@ function showChosen(problem) {
     return;
   }
   const facts = [["Cost", `${count(chosen.macs)} MACs`], ...(chosen.price === chosen.macs ? [] : [["Priced at", `${count(chosen.price)} MACs`]]), ["Size", `${count(chosen.parameters)} parameters`]];
+  if (chosen.test_interval) facts.push(["At 95 % certainty", `${chosen.test_interval.map((end) => (100 * end).toFixed(1)).join(" to ")} %`]);
   if (chosen.latency_ms !== null) facts.push(["Latency here", charts.formats.milliseconds(chosen.latency_ms)]);
   if (chosen.validation_value !== null) facts.push([`Validation ${about.metric.label}`, figure(chosen.validation_value)]);
   if (chosen.clients !== null && !takesBest()) facts.push(["Clients it serves", `${count(chosen.clients)} of ${count(about.clients)}`]);
@@ -499,12 +523,14 @@ function showHistory() {
     : "";
   if (!rounds.length) {
     charts.draw(at("score"), { empty: isGone() ? about.note : "The first round is not finished yet.", x: {}, y: {} });
+    at("sizes-box").hidden = true;
     return at("loss").replaceChildren();
   }
   charts.draw(at("score"), validated.length ? {
     kind: "xy", height: 190, x: { ...x, label: "round" }, y: metricAxis("validation"),
     series: [{ label: `mean validation ${about.metric.label} over clients`, colour: 0, points: validated }],
   } : { empty: "No round is validated yet.", x: {}, y: {} });
+  showSizes(x);
   const roles = [...new Set(rounds.flatMap((row) => Object.keys(row.losses)))].sort();
   charts.draw(at("loss"), {
     kind: "xy", height: 210, x, y: { label: "training loss", format: "number", floor: 0 },
@@ -513,6 +539,22 @@ function showHistory() {
       points: rounds.filter((row) => role in row.losses).map((row) => [row.round, row.losses[role]]),
     })),
   });
+}
+
+function showSizes(x) {
+  const { label } = page.about.metric, series = sizeSeries(page.rounds, shown);
+  at("sizes-box").hidden = !series.length;
+  if (!series.length) return;
+  at("sizes-text").textContent = `Validation ${label} of the smallest to the largest model, round by round.`;
+  charts.draw(at("sizes"), { kind: "xy", height: 260, x, y: metricAxis(`validation ${label}`), series });
+}
+
+/* Until the test set is measured: what the models on offer came to when their round was validated. */
+function validatedLine(key) {
+  const { served_round, metric } = page.about, values = valuesIn(page.rounds, served_round);
+  const points = models().filter((one) => values.has(one.name) && one[key] !== null).map((one) => [one[key], shown(values.get(one.name)), 0, `${one.name} MACs`]);
+  points.sort((one, other) => one[0] - other[0]);
+  return points.length ? [{ label: `validation ${metric.label}, round ${count(served_round)}`, colour: Math.max(0, page.about.runs.indexOf(page.about.name)), points, line: true }] : [];
 }
 
 function showTable() {
@@ -600,9 +642,11 @@ async function predictOnce(rows) {
   if (!page.image) {
     rows.forEach((row) => showAnswer(row, null));
     showProblem(null);
+    inBrowser.look(null);
     return;
   }
   const body = page.image instanceof Blob ? page.image : await page.image.blob();
+  inBrowser.look(body);
   try {
     for (const row of rows) {
       if (predictAgain) return; // the drawing has gone on
@@ -632,14 +676,17 @@ function showProblem(error) {
   fit.textContent = `Scale it to ${side} x ${side}`;
 }
 
-function takeImage(file) {
+async function takeImage(file) {
   if (!file) return;
   page.image = file;
-  const shown = at("dropped");
+  const shown = at("dropped"), readable = await createImageBitmap(file).then(() => true, () => false);
+  if (page.image !== file) return; // another one was given meanwhile
   URL.revokeObjectURL(shown.src);
-  shown.src = URL.createObjectURL(file);
-  shown.hidden = false;
-  predict();
+  shown.hidden = !readable;
+  if (readable) shown.src = URL.createObjectURL(file);
+  else page.image = null;
+  await predict();
+  if (!readable) showProblem(new Error(`${file.name} is no image that can be read: give a PNG, JPEG, WebP, BMP or GIF file.`));
 }
 
 /* The middle square, scaled: as images are prepared for training. */
@@ -690,5 +737,16 @@ at("theme").addEventListener("click", () => {
 dark.addEventListener("change", showTheme);
 showTheme();
 
-ask("healthz").then((answer) => answer.json()).then(({ version }) => { at("version").textContent = version; }, () => {});
+// --- in the visitor's browser -----------------------------------------------------------------------------------------
+const inBrowser = new InBrowser({ ask, download, figure, setMacs: (macs) => {
+  page.unit = "macs";
+  showUnits();
+  setBudget(macs);
+  at("choose").scrollIntoView();
+} });
+
+ask("healthz").then((answer) => answer.json()).then(({ version, onnxruntime_web }) => {
+  at("version").textContent = version;
+  inBrowser.start(onnxruntime_web);
+}, () => {});
 look();

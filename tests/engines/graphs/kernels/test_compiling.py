@@ -12,10 +12,12 @@ import torch
 from fedfeast.data import Batch
 from fedfeast.engines.graphs import Precision
 from fedfeast.engines.graphs.context import GraphContext
+from fedfeast.engines.graphs.gradient_plan import Size
 from fedfeast.engines.graphs.halo.compiling import Launch, Program, Programs, sources
 from fedfeast.engines.graphs.halo.nvrtc import cached_machine_code, has_compiler
 from fedfeast.engines.graphs.kernels import normalisations, products, weight_gradients
 from fedfeast.engines.graphs.kernels.compiling import plan_launches
+from fedfeast.engines.graphs.kernels.geometry import Geometry, geometry_of
 from fedfeast.engines.graphs.kernels.launching import Launches, collected_launches, launch
 from fedfeast.engines.graphs.programs import Exchange, Memory, NetworkProgram
 from fedfeast.federation import LocalSgd
@@ -34,6 +36,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from fedfeast.engines.graphs import Precision
 from fedfeast.engines.graphs.kernels.compiling import plan_launches
+from fedfeast.engines.graphs.kernels.geometry import Geometry, geometry_of
 from fedfeast.engines.graphs.context import GraphContext
 from fedfeast.federation import LocalSgd
 from fedfeast.recipes import load_recipe
@@ -138,6 +141,27 @@ def test_the_plan_is_what_passes_launch(in_cuda: bool, short: bool, asked: set[N
     assert set(named(programs)) == asked
     assert len(programs) == len(asked), "each is planned once"
     assert (len(launches) > 20, len(programs) > 20) == (True, in_cuda)
+
+
+def test_the_tables_that_passes_look_up_are_known_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    method = outline(load_recipe("cifar100-authors")).method
+    shared = GraphContext(method, LocalSgd(), Precision(), torch.device("cpu"), (64, 3, 32, 32), True, in_cuda=True)
+    looked_up: set[Size] = set()
+
+    def note(*size: Any) -> Geometry:
+        looked_up.add(size[:-1])
+        return geometry_of(*size)
+
+    monkeypatch.setattr(weight_gradients, "geometry_of", note)
+    common = shared.plan(shared.largest).geometries
+    others = set()
+    for architecture in shared.architectures[1::5]:
+        looked_up.clear()
+        shared.architectures = [architecture]
+        plan_launches(shared)
+        assert shared.plan(architecture).geometries == looked_up
+        others |= looked_up - common
+    assert others, "no architecture stands for all"
 
 
 def test_signed_branches_have_kernels_of_their_own_and_others_know_nothing_of_them() -> None:

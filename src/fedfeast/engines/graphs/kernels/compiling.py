@@ -1,6 +1,5 @@
 """Compiling ahead: every kernel that the passes of some architectures will need, several at a time."""
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -11,11 +10,12 @@ from fedfeast.engines.graphs.fused_layers import FusedLayers
 from fedfeast.engines.graphs.gradient_plan import blank_for_head, shapes_alone
 from fedfeast.engines.graphs.halo.compiling import Programs, collected_programs, load_programs
 from fedfeast.engines.graphs.kernels.launching import Launches, collected_launches, compile_launches
+from fedfeast.machine import usable_cores
 
 
 def compile_ahead(context: GraphContext) -> None:
     """Compile the kernels of all architectures served, on all cores that this process may use."""
-    device, threads = torch.device("cuda", torch.cuda.current_device()), len(os.sched_getaffinity(0))
+    device, threads = torch.device("cuda", torch.cuda.current_device()), usable_cores()
     launches, programs = plan_launches(context)
     with ThreadPoolExecutor(1) as beside:
         # NVRTC needs no Python meanwhile, of which Triton needs much.

@@ -1,0 +1,1 @@
+"""For phones: networks in their runtimes' formats, and latencies that were measured on them."""
