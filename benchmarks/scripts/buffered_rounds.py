@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 
 from fedfeast.flower.local_fleet import LocalFleet
@@ -111,6 +112,22 @@ def over_processes(mode: str, answers: int, slow_seconds: float, folder: Path) -
     }
 
 
+def draw(lines: Path, picture: Path, modes: list[str]) -> None:
+    """Draw the validated score of the simulated modes over the simulated clock, a panel for every seed."""
+    rows = [row for line in lines.read_text().splitlines() if "seen" in (row := json.loads(line))]
+    seeds = sorted({row["seed"] for row in rows})
+    figure, panels = plt.subplots(1, len(seeds), figsize=(4 * len(seeds), 3.2), sharey=True, squeeze=False)
+    for panel, seed in zip(panels[0], seeds, strict=True):
+        for mode in modes:
+            for row in rows:
+                if (row["mode"], row["seed"]) == (mode, seed):
+                    panel.plot(*zip(*row["seen"], strict=True), label=mode, linewidth=1.4)
+        panel.set(title=f"seed {seed}", xlabel="simulated seconds")
+    panels[0][0].set_ylabel("validated population score")
+    panels[0][-1].legend(frameon=False)
+    figure.savefig(picture, dpi=120, bbox_inches="tight")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--modes", default="synchronous,deadline p75,deadline p95,buffered 5,buffered 2")
@@ -119,14 +136,18 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=0, help="so many answers over real processes instead")
     parser.add_argument("--slow-seconds", type=float, default=20.0, help="that one of four nodes takes more")
     parser.add_argument("--out", type=Path, help="a file of JSON lines that results are added to")
+    parser.add_argument("--picture", type=Path, help="draw what is in --out, and run nothing")
     chosen = parser.parse_args()
+    modes = chosen.modes.split(",")
+    if chosen.picture is not None:
+        draw(chosen.out, chosen.picture, modes)
+        return
     about = {
         "processor": processor_name(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in ("torch", "numpy", "flwr")},
     }
-    modes = chosen.modes.split(",")
     for seed, tail, mode in (
         (s, t, m) for s in chosen.seeds.split(",") for t in chosen.tails.split(",") for m in modes
     ):
