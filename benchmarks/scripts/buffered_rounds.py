@@ -23,7 +23,7 @@ from fedfeast.runs import Run
 DEPLOY = Path(__file__).parents[2] / "deploy"
 TARGETS = (0.8, 0.9, 0.95)
 ANSWERS, AT_ONCE, LOOKS = 600, 10, 30  # of all modes alike: answers trained for, clients at work, validations
-PATIENCE_SECONDS = 520.0
+PATIENCE_SECONDS = 300.0  # until a fleet of processes has begun
 SLOW_DATA = """
 import time
 from sklearn.datasets import load_digits
@@ -79,13 +79,13 @@ def simulate(mode: str, seed: int, tail: float, folder: Path) -> dict[str, Any]:
     }
 
 
-def over_processes(mode: str, answers: int, slow_seconds: float, folder: Path) -> dict[str, Any]:
-    """Return the rounds of four real nodes, the last of which takes so many seconds more for every message."""
+def over_processes(mode: str, seconds: float, slow_seconds: float, folder: Path) -> dict[str, Any]:
+    """Return the rounds that four real nodes finish in so many seconds; the last one takes some more for a message."""
     word, *numbers = mode.split()
-    merged = int(numbers[0]) if numbers else 4
-    settings = ["training.clients_per_round=4", "fleet.least_clients=4", f"training.rounds={answers // merged}"]
-    settings += ["evaluation.every_rounds=1"]
-    settings += ["fleet.mode=buffered", f"fleet.buffer={merged}"] if word == "buffered" else []
+    settings = ["training.clients_per_round=4", "fleet.least_clients=4", "evaluation.every_rounds=1"]
+    settings += ["training.rounds=1000", "training.schedule=constant"]
+    settings += ["fleet.mode=buffered", f"fleet.buffer={numbers[0]}"] if word == "buffered" else []
+    out = folder / "run"
     with LocalFleet(folder / "fleet") as fleet:
         fleet.start_superlink()
         for index in range(4):
@@ -93,22 +93,23 @@ def over_processes(mode: str, answers: int, slow_seconds: float, folder: Path) -
             place.write_text(SLOW_DATA.format(seconds=slow_seconds if index == 3 else 0, first=index))
             config: dict[str, str | float] = {"name": f"node-{index}", "data": f"{place}:shots", "budget-macs": 5e6}
             fleet.start_node(f"node-{index}", config)
-        out = folder / "run"
         fleet.submit(DEPLOY, {"recipe": "digits", "out": str(out), "settings": "; ".join(settings)})
+        log = out / "fleet.log"
         end = time.monotonic() + PATIENCE_SECONDS
-        while not (out / "summary.json").exists():
+        while not log.is_file() or "training begins" not in log.read_text():
             if time.monotonic() > end:
-                raise RuntimeError(f"the fleet took too long: {fleet.log('superlink')[-3000:]}")
+                raise RuntimeError(f"the fleet did not begin: {fleet.log('superlink')[-3000:]}")
             time.sleep(0.5)
-    rows = Run.open(out).folder.metrics()
-    clock = np.cumsum([row["seconds"] for row in rows]).round(1).tolist()
+        time.sleep(seconds)
+        rows = Run.open(out).folder.metrics()
     return {
         "mode": mode,
         "slow_seconds": slow_seconds,
-        "seconds": clock,
+        "seconds": np.cumsum([row["seconds"] for row in rows]).round(1).tolist(),
         "scores": [row["validation_score"] for row in rows],
         "answered": [row["answered"] for row in rows],
         "ages": [row.get("ages") for row in rows],
+        "load": os.getloadavg(),
     }
 
 
@@ -133,7 +134,7 @@ def main() -> None:
     parser.add_argument("--modes", default="synchronous,deadline p75,deadline p95,buffered 5,buffered 2")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--tails", default="1.2")
-    parser.add_argument("--processes", type=int, default=0, help="so many answers over real processes instead")
+    parser.add_argument("--processes", type=float, default=0, help="so many seconds of real processes instead")
     parser.add_argument("--slow-seconds", type=float, default=20.0, help="that one of four nodes takes more")
     parser.add_argument("--out", type=Path, help="a file of JSON lines that results are added to")
     parser.add_argument("--picture", type=Path, help="draw what is in --out, and run nothing")

@@ -16,6 +16,7 @@ from fedfeast.flower import engine as engine_module
 from fedfeast.flower import fleet as fleet_module
 from fedfeast.flower.engine import FleetClients
 from fedfeast.flower.fleet import Fleet
+from fedfeast.flower.server import LoggedProgress
 from fedfeast.flower.wire import to_array
 from fedfeast.randomness import named_generator
 from fedfeast.recipes import load_recipe
@@ -99,6 +100,12 @@ def test_a_fleet_merges_what_the_simulation_merges(
     assert states[0].norm_history.medians == pytest.approx(states[1].norm_history.medians)
     for key in ("payload_parameters", "returned_parameters"):
         assert [row[key] for row in run.folder.metrics()] == [row[key] for row in simulated.folder.metrics()]
+
+
+def test_the_log_says_how_old_answers_were(caplog: pytest.LogCaptureFixture) -> None:
+    row = {"round": 3, "clients": [1], "answered": [2, 0], "ages": [2, 0], "seconds": 1.0, "losses": {}}
+    LoggedProgress().on_round(row)
+    assert "1 asked, 2 answers merged (of age 2, 0) in 1.0 s" in caplog.text
 
 
 def test_an_answer_that_comes_while_nobody_waits_counts_in_the_next_merge(

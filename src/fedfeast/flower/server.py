@@ -53,17 +53,18 @@ class LoggedProgress:
     def on_round(self, row: dict[str, Any]) -> None:
         """Say what a round brought."""
         losses = "".join(f", {role} loss {loss:.3f}" for role, loss in row["losses"].items())
-        oldest = f" (the oldest asked {max(row['ages'])} merges ago)" if any(row.get("ages", ())) else ""
+        answers = f"{len(row['answered'])} of {len(row['clients'])} answered"
+        if "ages" in row:
+            ages = ", ".join(map(str, row["ages"]))
+            answers = f"{len(row['clients'])} asked, {len(row['answered'])} answers merged (of age {ages})"
         score = f", validation {self._metric.named(row['validation_score'])}" if "validation_score" in row else ""
         if row.get("validation_sizes"):
             score += f" (by size {sizes_in_words(row['validation_sizes'], self._metric)})"
         LOG.info(
-            "round %d/%d: %d of %d answered%s in %.1f s%s%s",
+            "round %d/%d: %s in %.1f s%s%s",
             row["round"],
             self._rounds,
-            len(row["answered"]),
-            len(row["clients"]),
-            oldest,
+            answers,
             row["seconds"],
             losses,
             score,
