@@ -2,6 +2,7 @@ import pytest
 
 from fedfeast.federation import Pace, draw_cohort
 from fedfeast.federation.pacing import Task, begin_tasks, end_tasks, run_clock
+from fedfeast.randomness import named_generator
 
 
 def test_a_change_counts_for_less_the_longer_ago_it_left() -> None:
@@ -32,7 +33,8 @@ def test_the_clock_of_a_slow_client_by_hand() -> None:
     seconds = {0: 1.0, 1: 1.0, 2: 10.0}
 
     def sample(eligible: object, size: int, round_index: int) -> list[int]:
-        return draw_cohort(list(eligible), size, round_index, 0, False)  # type: ignore[call-overload]
+        generator = named_generator(0, "cohort", round_index)
+        return draw_cohort("named", list(eligible), size, round_index, generator)  # type: ignore[call-overload]
 
     synchronous = run_clock([0, 1, 2], seconds.__getitem__, Pace(3), 4, sample)
     assert (synchronous.seconds, sum(synchronous.answers.values())) == (40.0, 12)

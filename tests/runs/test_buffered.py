@@ -20,6 +20,7 @@ SMALL = [
     *("population.num_clients=8", "training.clients_per_round=4", "training.rounds=8", "evaluation.every_rounds=4"),
     *("checkpoint.every_rounds=2", "simulation.speeds=pareto", "simulation.tail=1.0"),
 ]
+CENTRAL = ["privacy.mechanism=central", "privacy.clip_norm=1.0", "training.cohort=poisson"]
 BUFFERED = [*SMALL, "fleet.mode=buffered", "fleet.buffer=2"]
 
 
@@ -139,6 +140,8 @@ def test_speeds_of_a_file_are_kept_with_the_run(tmp_path: Path) -> None:
         (["fleet.mode=buffered", "server.lookahead=0.8"], r"server.lookahead = 0.8 needs answers to the vector ahead"),
         (["fleet.mode=buffered", "method.name=superfednas"], r"method.name = 'superfednas' gives roles and weights"),
         (["fleet.mode=buffered", "evaluation.by=clients"], r"evaluation.by = 'clients' asks those who are not at work"),
+        (["fleet.mode=buffered", "training.cohort=poisson"], r"training.cohort = 'poisson', which central privacy"),
+        ([*CENTRAL, "simulation.speeds=equal"], r"simulation.speeds = 'equal' may leave out who is late"),
         (["simulation.tail=1.0"], r"simulation.tail = 1 has no effect with simulation.speeds = none"),
         (["simulation.speeds=a.csv", "simulation.macs_per_second=1e6"], r"simulation.macs_per_second = 1e\+06 has no"),
     ],

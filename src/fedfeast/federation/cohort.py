@@ -1,23 +1,40 @@
 """Who takes part in a round."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
-from fedfeast.randomness import legacy_stream, named_generator
+from fedfeast.randomness import legacy_stream
+
+CohortRule = Literal["named", "authors", "poisson"]
 
 
-def draw_cohort(eligible: Sequence[int], size: int, round_index: int, seed: int, as_authors: bool) -> list[int]:
-    """Draw whom a round asks: from the seed, or as the paper's authors did."""
-    if as_authors:
+def draw_cohort(
+    rule: CohortRule, eligible: Sequence[int], size: int, round_index: int, generator: np.random.Generator
+) -> list[int]:
+    """Draw whom a round asks by one of the rules below; of clients that come by themselves the size is an average."""
+    if rule == "authors":
         return sample_cohort_as_authors(eligible, size, round_index)
-    return sample_cohort(eligible, size, named_generator(seed, "cohort", round_index))
+    if rule == "poisson":
+        return sample_cohort_poisson(eligible, sampling_rate(len(eligible), size), generator)
+    return sample_cohort(eligible, size, generator)
 
 
 def sample_cohort(eligible: Sequence[int], cohort_size: int, generator: np.random.Generator) -> list[int]:
     """Draw clients uniformly without replacement, all of them where fewer are eligible."""
     size = min(cohort_size, len(eligible))
     return sorted(np.asarray(eligible)[generator.choice(len(eligible), size, replace=False)].tolist())
+
+
+def sample_cohort_poisson(eligible: Sequence[int], chance: float, generator: np.random.Generator) -> list[int]:
+    """Draw each client by itself with the same chance: a cohort's size differs, and it may be empty."""
+    return sorted(np.asarray(eligible)[generator.random(len(eligible)) < chance].tolist())
+
+
+def sampling_rate(num_eligible: int, cohort_size: int) -> float:
+    """Return the chance with which a client takes part in a round where cohorts have this size on average."""
+    return min(1.0, cohort_size / num_eligible)
 
 
 def sample_cohort_as_authors(eligible: Sequence[int], cohort_size: int, round_index: int) -> list[int]:

@@ -146,7 +146,7 @@ class FleetEngine(Engine):
         return [asked.assignment for message, asked in self._under_way.items() if message not in kept]
 
     def collect(self, order: RoundOrder) -> Collected:
-        """Send every client its slice; take in what comes back in time. Noise is the clients' own."""
+        """Send every client its slice; take in what comes back in time. Local noise is the clients' own."""
         order = replace(order, flat=order.flat.cpu())
         this, self._unfinished = self._unfinished or self._begin(order), None
         try:
@@ -156,7 +156,9 @@ class FleetEngine(Engine):
             for assignment in order.assignments:
                 self._send(_Asked(assignment, order), this)
             self._receive(this)
-            self._require_enough(this)
+            if order.policy.central is None:
+                # To draw again until enough answer would make who answers likelier to be drawn than is counted.
+                self._require_enough(this)
         except TooFewAnswers:
             self._give_up(this)
             raise

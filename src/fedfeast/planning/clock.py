@@ -12,6 +12,7 @@ from fedfeast.federation import Pace, draw_cohort
 from fedfeast.federation.pacing import TRAINING_FACTOR, Timeline, run_clock
 from fedfeast.planning.batching import plan_batches
 from fedfeast.planning.outline import Outline
+from fedfeast.randomness import named_generator
 from fedfeast.recipes.building import build_pace, build_speeds
 
 MOST_CLIENTS = 20_000  # beyond this no clock is played through
@@ -58,7 +59,8 @@ def _play(built: Outline, seconds: NDArray[np.float64], pace: Pace, rounds: int)
     recipe = built.recipe
 
     def sample(eligible: Sequence[int], size: int, round_index: int) -> list[int]:
-        return draw_cohort(eligible, size, round_index, recipe.seed, recipe.training.cohort == "authors")
+        generator = named_generator(recipe.seed, "cohort", round_index)
+        return draw_cohort(recipe.training.cohort, eligible, size, round_index, generator)
 
     return run_clock(built.participants, lambda client: float(seconds[client]), pace, rounds, sample)
 

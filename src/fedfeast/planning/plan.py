@@ -14,6 +14,7 @@ from fedfeast.planning.clock import plan_clock
 from fedfeast.planning.coverage import cover
 from fedfeast.planning.device_memory import plan_memory
 from fedfeast.planning.outline import BudgetGroup, Outline, outline, refuse_larger_cohorts
+from fedfeast.planning.privacy_noise import plan_privacy
 from fedfeast.planning.timing import PassTimes, predict_time
 from fedfeast.planning.validated_sizes import further_sizes, share_of_training
 from fedfeast.population import Partition, Population
@@ -78,6 +79,9 @@ def plan_recipe(
     clock = plan_clock(built, np.asarray(realized, dtype=np.float64))
     if clock is not None:
         plan["clock"] = clock
+    privacy = plan_privacy(built, np.asarray(realized))
+    if privacy is not None:
+        plan["privacy"] = privacy
     if times is not None:
         plan["time"] = predict_time(built, expected, times)
     return plan

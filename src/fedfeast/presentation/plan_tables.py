@@ -78,6 +78,7 @@ def _lines(plan: Plan) -> dict[str, str]:
         lines["psi_min, psi_max (local steps a round)"] = (
             f"{plan['coverage']['psi_min']:.3g}, {plan['coverage']['psi_max']:.3g}"
         )
+    lines |= _privacy_lines(plan.get("privacy"))
     if plan["memory"] is not None:
         lines |= _memory_lines(plan["memory"])
     lines |= _clock_lines(plan.get("clock"))
@@ -102,6 +103,15 @@ def _clock_lines(clock: Mapping[str, Any] | None) -> dict[str, str]:
         lines["age of merged answers: mean, oldest"] = f"{clock['mean_age']:.2f} / {clock['oldest']} merges"
         lines["as many answers in synchronous rounds"] = format_seconds(clock["synchronous"]["seconds"])
     return lines
+
+
+def _privacy_lines(spent: Mapping[str, Any] | None) -> dict[str, str]:
+    if spent is None:
+        return {}
+    return {
+        "privacy after all rounds": f"epsilon {spent['epsilon']:.3g} at delta {spent['delta']:g}",
+        "privacy noise over a round's update": f"{spent['noise_over_update']:.3g}",
+    }
 
 
 def _time_lines(time: Mapping[str, Any]) -> dict[str, str]:

@@ -41,6 +41,8 @@ from fedfeast.recipes.sections import (
 )
 from fedfeast.recipes.suitability import (
     MEMBERS,
+    refuse_beside_central,
+    refuse_idle_privacy,
     refuse_noiseless_counts,
     refuse_unsuited_buffer,
     refuse_unsuited_clients,
@@ -120,6 +122,9 @@ class Recipe(Section):
     def _tell_nothing_without_noise(self) -> Self:
         """Refuse what would tell more of clients than their privacy allows."""
         refuse_noiseless_counts(self.evaluation, self.privacy)
+        refuse_idle_privacy(self.privacy)
+        if self.privacy.mechanism == "central":
+            refuse_beside_central(self.training, self.aggregation, self.privacy, find_method(self.method_name))
         return self
 
     @model_validator(mode="after")
@@ -132,6 +137,11 @@ class Recipe(Section):
                     f"method.name = {self.method_name!r} gives roles and weights to a cohort as a whole, and "
                     "fleet.mode = 'buffered' merges answers of several: set fleet.mode=synchronous, or choose another."
                 )
+        if self.simulation.speeds is not None and self.privacy.mechanism == "central":
+            raise InvalidInput(
+                f"simulation.speeds = {self.simulation.speeds!r} may leave out who is late, and privacy.mechanism = "
+                "'central' counts on all who were drawn: leave one of them out."
+            )
         return self
 
     def settings(self) -> dict[str, Any]:

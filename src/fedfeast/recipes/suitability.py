@@ -3,6 +3,7 @@
 from fedfeast.data import DatasetFacts
 from fedfeast.data.tasks import task_named
 from fedfeast.errors import InvalidInput
+from fedfeast.federation import CentralPrivacy, Method
 from fedfeast.recipes.sections import (
     AggregationSection,
     AugmentationSection,
@@ -167,6 +168,12 @@ def refuse_unsuited_buffer(
             f"fleet.least_answers = {fleet.least_answers} is more than a merge takes (fleet.buffer = {fleet.buffer}): "
             "lower the one or raise the other."
         )
+    if training.cohort == "poisson":
+        raise InvalidInput(
+            "training.cohort = 'poisson', which central privacy counts on, lets each client join by itself, and "
+            "fleet.mode = 'buffered' fills the places of those who have answered: set fleet.mode=synchronous, or "
+            "training.cohort=named."
+        )
     if aggregation.rule in ("trimmed-mean", "median"):
         raise InvalidInput(
             f"aggregation.rule = {aggregation.rule!r} ranks a whole cohort's answers to one vector, and fleet.mode = "
@@ -181,6 +188,58 @@ def refuse_unsuited_buffer(
         raise InvalidInput(
             "evaluation.by = 'clients' asks those who are not at work, and fleet.mode = 'buffered' keeps the slow ones "
             "at work all the time: set evaluation.by=server, or fleet.mode=synchronous."
+        )
+
+
+def refuse_idle_privacy(privacy: PrivacySection) -> None:
+    """Refuse settings of central privacy that nothing would come of."""
+    is_central = privacy.mechanism == "central"
+    for name in ("usual_examples", "most_weight", "least_holders"):
+        given = getattr(privacy, name)
+        if not is_central and given != type(privacy).model_fields[name].default:
+            raise InvalidInput(
+                f"privacy.{name} = {given:g} is for noise that the server adds: set "
+                "privacy.mechanism=central, or leave it out."
+            )
+    if is_central:
+        if privacy.clip_norm is None:
+            raise InvalidInput(
+                "privacy.mechanism = 'central' bounds nothing without privacy.clip_norm: set it, e.g. to 1."
+            )
+        bounds = (privacy.usual_examples, privacy.most_weight)
+        CentralPrivacy(privacy.clip_norm, privacy.noise_multiplier, privacy.delta, *bounds)
+
+
+def refuse_beside_central(
+    training: TrainingSection, aggregation: AggregationSection, privacy: PrivacySection, method: type[Method]
+) -> None:
+    """Refuse what would let one client's data move a round's sum by more than central privacy's noise hides."""
+    central = "privacy.mechanism = 'central'"
+    if training.cohort != "poisson":
+        raise InvalidInput(
+            f"{central} counts on cohorts that each client joins by itself, and training.cohort = "
+            f"{training.cohort!r}: set training.cohort=poisson."
+        )
+    if method.plans_differ:
+        raise InvalidInput(
+            f"{method.__name__} gives a client its network by who else takes part, which {central} does not hide: "
+            "choose another method, or privacy.mechanism=local."
+        )
+    by_others = {
+        "rule": (aggregation.rule, "mean", "weighs answers against each other"),
+        "refuse_multiple": (aggregation.refuse_multiple, None, "compares a change with those of others"),
+        "weight_cap": (aggregation.weight_cap, None, "follows the weights of others"),
+        "activated_share": (aggregation.activated_share, False, "divides by what this round's clients activated"),
+    }
+    for name, (given, nothing, why) in by_others.items():
+        if given != nothing:
+            raise InvalidInput(
+                f"aggregation.{name} = {given!r} {why}, and {central} needs a sum of clipped changes: leave it out."
+            )
+    if aggregation.weigh == "alike" and privacy.usual_examples is not None:
+        raise InvalidInput(
+            f"aggregation.weigh = 'alike' and privacy.usual_examples = {privacy.usual_examples:g} contradict each "
+            "other: leave one of them out."
         )
 
 

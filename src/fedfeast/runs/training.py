@@ -5,6 +5,7 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 
 from fedfeast.engines.distributed import DistributedEngine, measure_curve
@@ -14,6 +15,7 @@ from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Curve, Validation
 from fedfeast.federation import (
     Assignment,
+    CentralRound,
     Client,
     Engine,
     Merged,
@@ -22,11 +24,21 @@ from fedfeast.federation import (
     State,
     TooFewAnswers,
     draw_cohort,
+    expected_holders,
     learning_rate,
+    sampling_rate,
+    spent_centrally,
 )
 from fedfeast.planning.validated_sizes import further_sizes
 from fedfeast.randomness import named_generator
-from fedfeast.recipes.building import build_pace, build_selection, build_server, build_sgd, build_speeds
+from fedfeast.recipes.building import (
+    build_central_privacy,
+    build_pace,
+    build_selection,
+    build_server,
+    build_sgd,
+    build_speeds,
+)
 from fedfeast.runs.assembly import Federation
 from fedfeast.runs.checkpoint import Best, TrainingState
 from fedfeast.runs.folder import RunFolder
@@ -158,6 +170,7 @@ class _RoundTrainer:
         self._sgd = build_sgd(federation.recipe, federation.method)
         self._server = build_server(federation.recipe, federation.method)
         self._engine, self._policy = client_source.engine(federation), federation.update_policy()
+        self._central = build_central_privacy(federation.recipe)
         self._further_sizes = further_sizes(federation.outline, federation.partition.shards.sizes)
         if ranks.size > 1:
             self._engine = DistributedEngine(self._engine, ranks, federation.preparation)
@@ -192,6 +205,7 @@ class _RoundTrainer:
             at_work = self._engine.at_work()
             cohort = self._sample(round_index, {one.client.index for one in at_work})
             assignments, method_state = self._plan(state.method_state, sent, cohort, round_index)
+            policy = replace(policy, central=self._central_round(state, sent, round_index))
             try:
                 # What is too much is told by all who are at work: a few who are asked may be one alone.
                 weighed = policy.weighed([*at_work, *assignments])[len(at_work) :]
@@ -221,7 +235,8 @@ class _RoundTrainer:
             "clients": [assignment.client.index for assignment in assignments],
             "steps": result.num_steps,
             "payload_parameters": sum(assignment.slice_map.payload for assignment in assignments),
-            "losses": dict(result.losses),
+            # Central privacy's noise is on the weights alone: losses would be told without any.
+            "losses": dict(result.losses) if self._central is None else {},
             **result.notes,
         }
         if result.refusals:
@@ -233,7 +248,7 @@ class _RoundTrainer:
         best = state.best
         if (round_index + 1) % evaluation.every_rounds == 0 or round_index + 1 == training.rounds:
             judged, notes = self._judge(round_index + 1, flat, self._server.averaged(server_state))
-            row |= notes
+            row |= {**notes, **self._spent(round_index + 1)}
             if best is None or self.federation.validation.better(judged.score, best.score):
                 best = judged
         row["seconds"] = round(time.perf_counter() - started, 4)
@@ -279,13 +294,45 @@ class _RoundTrainer:
         generator = named_generator(self.federation.recipe.seed, "plan", round_index)
         return self.federation.method.plan_round(memory, sent, cohort, round_index, generator)
 
+    def _central_round(self, state: TrainingState, sent: torch.Tensor, round_index: int) -> CentralRound | None:
+        """Return what the server's noise needs in a round, nothing of which depends on who was drawn for it.
+
+        A fleet's round is noted before it can spend any privacy.
+        """
+        if self._central is None:
+            return None
+        federation = self.federation
+        if federation.recipe.population.source == "fleet":
+            self._folder.append_release(round_index, self._rate())
+        eligible = [federation.clients[index] for index in federation.participants]
+        parts = (federation.method, state.method_state, sent, eligible, self._rate(), round_index)
+        seed = int.from_bytes(self._generator("round", round_index, "noise on the sum").bytes(16))
+        return CentralRound(self._central, expected_holders(*parts), seed)
+
+    def _spent(self, finished_rounds: int) -> dict[str, float]:
+        """Return epsilon after so many rounds, where the server adds noise."""
+        if self._central is None:
+            return {}
+        return {"epsilon": spent_centrally(self._central, self._folder.releases(self._rate(), finished_rounds))}
+
+    def _rate(self) -> float:
+        """Return the chance with which a client takes part in a round."""
+        return sampling_rate(len(self.federation.participants), self.federation.recipe.training.clients_per_round)
+
+    def _generator(self, *name: str | int) -> np.random.Generator:
+        """Return the generator of a name; where a fleet counts on nobody knowing it, one that nobody can know."""
+        recipe = self.federation.recipe
+        if self._central is not None and recipe.population.source == "fleet":
+            return np.random.default_rng()  # every node knows the recipe's seed
+        return named_generator(recipe.seed, *name)
+
     def _sample(self, round_index: int, at_work: Set[int] = frozenset()) -> list[Client]:
         """Draw whom a round asks, of those who are not at work already."""
-        federation, recipe = self.federation, self.federation.recipe
+        federation, rule = self.federation, self.federation.recipe.training.cohort
         eligible, size = self._pace.free(federation.participants, at_work)
         if not eligible or not size:
             return []
-        sampled = draw_cohort(eligible, size, round_index, recipe.seed, recipe.training.cohort == "authors")
+        sampled = draw_cohort(rule, eligible, size, round_index, self._generator("cohort", round_index))
         return [federation.clients[index] for index in sampled]
 
     def _ahead(self, round_index: int) -> list[Client]:

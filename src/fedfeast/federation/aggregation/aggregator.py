@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fedfeast.federation.aggregation.accumulator import Accumulator, Answers, ChangeAccumulator
+from fedfeast.federation.aggregation.central_privacy import CentralRound, PrivateSums
 from fedfeast.federation.aggregation.refusals import NormHistory, Refusal, find_count_fault, find_norm_fault, norm_of
 from fedfeast.federation.aggregation.robust import Aggregation, BufferedAnswers, clip_factors
 from fedfeast.federation.records import Assignment
@@ -25,15 +26,18 @@ class Aggregator:
         history: NormHistory,
         expected: int,
         checked: bool = True,
+        central: CentralRound | None = None,
         of_ages: bool = False,
     ) -> None:
-        self._checked, self._of_ages = checked or of_ages, of_ages
+        self._checked, self._central, self._of_ages = checked or of_ages, central, of_ages
         self._clip_bound = history.times(options.clip_multiple) if options.rule == "clipped-mean" else None
         self._refuse_bound = history.times(options.refuse_multiple)
         # Choice: the clipped mean streams once an earlier round gives a bound; the first round waits for its own.
         streams = options.rule == "mean" or self._clip_bound is not None
         kind = ChangeAccumulator if of_ages else Accumulator
         self.sums = kind(flat.numel(), flat.device) if streams else None
+        if central is not None:
+            self.sums = PrivateSums(flat, central)
         self._buffered: BufferedAnswers | None = None
         if not streams:
             bound = history.times(options.clip_multiple)
@@ -78,18 +82,22 @@ class Aggregator:
         fault = find_norm_fault(own, norm, min(bounds, default=None))
         if fault is not None:
             return self.refuse(assignment, fault)
+        if self._central is not None and self.sums is not None:
+            self.sums.add(slices, self._central.privacy.clipped(change, norm), assignment.weight, counted)
+            return None
         self.norms.append(norm)
         if self._buffered is not None:
             self._buffered.add(slices, factor * change, norm, assignment.weight, counted)
-        elif self.sums is not None and self._of_ages:
-            if self._clip_bound is not None:
-                factor *= float(clip_factors([norm], self._clip_bound))
-            self.sums.add(slices, factor * change, assignment.weight, counted)
         elif self.sums is not None:
-            if self._clip_bound is not None and norm > self._clip_bound:
-                returned = torch.lerp(sent, returned, float(clip_factors([norm], self._clip_bound)))
-            self.sums.add(slices, returned, assignment.weight, counted)
+            self.sums.add(slices, self._summand(sent, returned, norm, factor), assignment.weight, counted)
         return None
+
+    def _summand(self, sent: Tensor, returned: Tensor, norm: float, factor: float) -> Tensor:
+        """Return what is added up of a reply: its values, of several ages its change, clipped where there is a bound."""
+        clip = 1.0 if self._clip_bound is None else float(clip_factors([norm], self._clip_bound))
+        if self._of_ages:
+            return factor * clip * (returned - sent)
+        return returned if clip == 1 else torch.lerp(sent, returned, clip)
 
     def refuse(self, assignment: Assignment, reason: str) -> Refusal:
         """Leave a client's reply out of the round, and say so."""
