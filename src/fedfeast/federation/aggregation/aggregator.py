@@ -93,7 +93,7 @@ class Aggregator:
         return None
 
     def _summand(self, sent: Tensor, returned: Tensor, norm: float, factor: float) -> Tensor:
-        """Return what is added up of a reply: its values, of several ages its change, clipped where there is a bound."""
+        """Return what is added up of a reply: its values, of several ages its change; clipped where it must be."""
         clip = 1.0 if self._clip_bound is None else float(clip_factors([norm], self._clip_bound))
         if self._of_ages:
             return factor * clip * (returned - sent)
