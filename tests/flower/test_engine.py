@@ -212,7 +212,7 @@ def test_a_thousand_answers_of_any_kind_end_in_refusals_alone(grid: LocalGrid, m
         name = str(draw.choice(["values", "other", ""]))
         records = {"report": to_json(report) if number % 7 else ConfigRecord({"json": b"x"})}
         reply = Message(RecordDict({**records, "weights": ArrayRecord({name: array})}), reply_to=grid.pushed[0])
-        engine._take(assignment, reply, this)
+        engine._take(engine_module._Asked(assignment, order), reply, this)
     assert len(this.aggregator.refusals) + len(this.failed) + len(this.answered) >= 900
     assert bool(torch.isfinite(this.aggregator.answers.merged_with(flat)).all())
 

@@ -6,6 +6,7 @@ import signal
 import time
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from processes import ended, run, start
@@ -19,14 +20,19 @@ SETTINGS = {
     "training.clients_per_round": 4,
     "evaluation.every_rounds": 4,
     "checkpoint.every_rounds": 2,
-    "server.lookahead": 0.5,
     "server.average": 0.8,
 }
+MODES: dict[str, dict[str, Any]] = {
+    "synchronous": {"server.lookahead": 0.5},
+    "buffered": {"fleet.mode": "buffered", "fleet.buffer": 2, "simulation.speeds": "pareto"},
+}
+# What a checkpoint must hold of each.
+MEMORIES = {"synchronous": (b"server.before", b"server.average"), "buffered": (b"work.clock", b"work.sent.")}
 KILLS = 3
 
 
-def command(out: Path) -> list[str]:
-    return ["train", "digits", "--out", str(out), *as_words(SETTINGS)]
+def command(out: Path, mode: str = "synchronous") -> list[str]:
+    return ["train", "digits", "--out", str(out), *as_words({**SETTINGS, **MODES[mode]})]
 
 
 def final_checkpoint(out: Path) -> bytes:
@@ -74,14 +80,18 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_kill_9_at_random_moments(unbroken: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", MODES)
+def test_kill_9_at_random_moments(unbroken: Path, tmp_path: Path, mode: str) -> None:
     out, log = tmp_path / "run", tmp_path / "log"
+    if mode != "synchronous":
+        unbroken = tmp_path / "unbroken"
+        run(command(unbroken, mode), log)
     generator = named_generator(0, "kills")
     resumed_from = [0]
     for _ in range(KILLS):
         # A round's line stands before its checkpoint: of three new lines, one of the first two is a saved round.
         wanted = finished_lines(out) + int(generator.integers(3, 6))
-        process = start(command(out), log)
+        process = start(command(out, mode), log)
         try:
             wait_for_lines(out, process, wanted)
             time.sleep(generator.uniform(0.0, 0.05))
@@ -92,10 +102,9 @@ def test_kill_9_at_random_moments(unbroken: Path, tmp_path: Path) -> None:
         resumed_from.append(newest_checkpoint(out))
     assert resumed_from == sorted(set(resumed_from)), "every start trained on from a newer checkpoint"
     assert 0 < resumed_from[-1] < SETTINGS["training.rounds"], "the last start has both rounds to load and to train"
-    run(command(out), log)
+    run(command(out, mode), log)
     tensors, expected = final_checkpoint(out), final_checkpoint(unbroken)
-    assert b"server.before" in expected
-    assert b"server.average" in expected
+    assert all(name in expected for name in MEMORIES[mode])
     header = 8 + int.from_bytes(expected[:8], "little")  # metrics_bytes in the header counts digits of seconds
     assert tensors[8 + int.from_bytes(tensors[:8], "little") :] == expected[header:]
     assert metrics(out) == metrics(unbroken)

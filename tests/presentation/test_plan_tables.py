@@ -156,3 +156,13 @@ def test_many_points_are_shown_by_their_ends() -> None:
 def test_a_busy_machine_is_said() -> None:
     assert "other programs disturbed it" in printed(describe_device({**MEASURED, "is_busy": True}))
     assert "other programs" not in printed(describe_device({**MEASURED, "is_busy": False}))
+
+
+def test_a_plan_with_a_clock_says_what_buffered_merges_gain() -> None:
+    words = ["simulation.speeds=pareto", "fleet.mode=buffered", "fleet.buffer=5", "training.rounds=12"]
+    plan = plan_recipe("digits", [*words, "fleet.deadline_seconds=2.0"])
+    text = printed(describe_plans([plan]))
+    assert plan["clock"]["given_up"]
+    assert f"60 answers, {plan['clock']['given_up']} given up" in text
+    assert "as many answers in synchronous rounds" in text
+    assert "clock" not in plan_recipe("digits")

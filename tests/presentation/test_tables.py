@@ -156,6 +156,12 @@ def test_lying_clients_are_told_of_in_new_and_old_summaries(key: str) -> None:
     assert policy_facts(SUMMARY) == []
 
 
+def test_a_run_with_a_clock_says_how_long_it_took_and_how_old_answers_were() -> None:
+    ages = {"answers": 4, "mean": 0.75, "oldest": 3}
+    facts = dict(policy_facts({**SUMMARY, "clock_seconds": 70.9, "ages": ages}))
+    assert facts == {"simulated clock": "70.9 s", "age of answers": "0.75 merges on average, 3 at most"}
+
+
 def test_a_ladder_with_and_without_quantised_networks() -> None:
     rung = {"folder": "01-1k", "macs": 1000, "parameters": 12_345, "test_accuracy": 0.5, "exports": {"model.onnx": {}}}
     index = {"run": {"name": "digits"}, "rungs": [rung]}

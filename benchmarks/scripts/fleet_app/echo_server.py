@@ -11,7 +11,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedfeast.data import Normalisation
-from fedfeast.federation import Aggregation, LocalSgd, RoundOrder, UpdatePolicy
+from fedfeast.federation import Aggregation, LocalSgd, Pace, RoundOrder, UpdatePolicy
 from fedfeast.flower.engine import FleetEngine, Reach
 from fedfeast.flower.fleet import Fleet
 from fedfeast.flower.terms import Terms
@@ -65,7 +65,7 @@ def main(grid: Grid, context: Context) -> None:
     fleet = Fleet(transport, RunFolder(out), method, terms, recipe.fleet)
     fleet.gather(0)
     reach = Reach(LocalSgd(clip_norm=1e9), 64, 1)  # what the nodes echo is no training
-    engine = FleetEngine(method, fleet, torch.float32, reach)
+    engine = FleetEngine(method, fleet, torch.float32, reach, Pace(nodes))
     # Random values: Flower stores equal chunks once, so zeros would travel for nothing.
     flat = torch.from_numpy(named_generator(0, "payload").standard_normal(method.network.layout.size)).float()
     assignments, _ = method.plan_round(method.initial_state(), flat, fleet.roster.clients, 0, named_generator(0))

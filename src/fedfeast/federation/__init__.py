@@ -6,6 +6,7 @@ from fedfeast.federation.activation import count_activations as count_activation
 from fedfeast.federation.activation import counted_by as counted_by
 from fedfeast.federation.aggregation.accumulator import Accumulator as Accumulator
 from fedfeast.federation.aggregation.accumulator import Answers as Answers
+from fedfeast.federation.aggregation.accumulator import ChangeAccumulator as ChangeAccumulator
 from fedfeast.federation.aggregation.adversary import Adversary as Adversary
 from fedfeast.federation.aggregation.adversary import choose_adversaries as choose_adversaries
 from fedfeast.federation.aggregation.aggregator import Aggregator as Aggregator
@@ -23,6 +24,7 @@ from fedfeast.federation.aggregation.refusals import norm_of as norm_of
 from fedfeast.federation.aggregation.robust import Aggregation as Aggregation
 from fedfeast.federation.aggregation.robust import BufferedAnswers as BufferedAnswers
 from fedfeast.federation.aggregation.update_policy import UpdatePolicy as UpdatePolicy
+from fedfeast.federation.cohort import draw_cohort as draw_cohort
 from fedfeast.federation.cohort import sample_cohort as sample_cohort
 from fedfeast.federation.cohort import sample_cohort_as_authors as sample_cohort_as_authors
 from fedfeast.federation.cohort import sample_cohort_poisson as sample_cohort_poisson
@@ -40,6 +42,7 @@ from fedfeast.federation.losses import pass_loss as pass_loss
 from fedfeast.federation.losses import soft_cross_entropy as soft_cross_entropy
 from fedfeast.federation.losses import supervised_loss as supervised_loss
 from fedfeast.federation.method import Method as Method
+from fedfeast.federation.pacing import Pace as Pace
 from fedfeast.federation.parts import Parts as Parts
 from fedfeast.federation.records import Assignment as Assignment
 from fedfeast.federation.records import Client as Client

@@ -1,10 +1,24 @@
 """Who takes part in a round."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
 from fedfeast.randomness import legacy_stream
+
+CohortRule = Literal["named", "authors", "poisson"]
+
+
+def draw_cohort(
+    rule: CohortRule, eligible: Sequence[int], size: int, round_index: int, generator: np.random.Generator
+) -> list[int]:
+    """Draw whom a round asks by one of the rules below; of clients that come by themselves the size is an average."""
+    if rule == "authors":
+        return sample_cohort_as_authors(eligible, size, round_index)
+    if rule == "poisson":
+        return sample_cohort_poisson(eligible, sampling_rate(len(eligible), size), generator)
+    return sample_cohort(eligible, size, generator)
 
 
 def sample_cohort(eligible: Sequence[int], cohort_size: int, generator: np.random.Generator) -> list[int]:

@@ -11,7 +11,7 @@ from fedfeast.federation.aggregation.accumulator import Answers
 from fedfeast.federation.aggregation.refusals import NormHistory, Refusal
 from fedfeast.federation.aggregation.update_policy import UpdatePolicy
 from fedfeast.federation.method import Method
-from fedfeast.federation.records import Assignment, Client
+from fedfeast.federation.records import Assignment, Client, State
 
 
 class TooFewAnswers(Exception):
@@ -28,6 +28,7 @@ class RoundOrder:
     learning_rate: float
     policy: UpdatePolicy = field(default_factory=UpdatePolicy)
     ahead: Sequence[Client] = ()  # who the next round will ask, as far as is known: an engine may prepare for them
+    method_state: State = field(default_factory=dict)  # the method's memory that the assignments were planned from
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +63,14 @@ class Engine(ABC):
 
     prepares_ahead: ClassVar[bool] = False  # whether it makes use of knowing who the next round will ask
     method: Method
+
+    def at_work(self) -> Sequence[Assignment]:
+        """Return what clients still work on that were asked in earlier rounds; none where a round waits for all."""
+        return ()
+
+    def work(self) -> State:
+        """Return what is under way, as far as training needs it to go on after a stop."""
+        return {}
 
     @abstractmethod
     def collect(self, order: RoundOrder) -> Collected:

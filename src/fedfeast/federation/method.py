@@ -29,6 +29,8 @@ class Method(ABC):
     plans_by_weights: ClassVar[bool] = True  # whether plan_round looks at the weights; plans of a recipe then draw them
     plans_differ: ClassVar[bool] = False  # whether clients of the same budget may be given different networks
     changes_weights: ClassVar[bool] = False  # whether passes compute with other weights than the client's: weights()
+    # Whether roles and weights are those of a cohort as a whole: answers of several cohorts then cannot be merged.
+    plans_whole_cohorts: ClassVar[bool] = False
     cost_follows_weights: ClassVar[bool] = False  # whether what a point costs depends on the weights: deploy()
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # sets of options by name: method.preset
     # What options were before they existed or had another default: runs that began then go on with them.

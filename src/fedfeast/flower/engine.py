@@ -24,6 +24,7 @@ from fedfeast.federation import (
     Engine,
     LocalSgd,
     Method,
+    Pace,
     RoundOrder,
     TooFewAnswers,
     activated_shares,
@@ -36,7 +37,7 @@ from fedfeast.flower.evaluation.asking import FleetEvaluator
 from fedfeast.flower.fleet import Fleet, error_of
 from fedfeast.flower.messages import Report, Unreadable, from_json, one_line, to_json
 from fedfeast.flower.wire import pack_assignment, pack_slice, unpack_slice, wire_dtype
-from fedfeast.recipes.building import build_privacy, build_sgd
+from fedfeast.recipes.building import build_pace, build_privacy, build_sgd
 from fedfeast.runs.assembly import Federation
 
 LOG = logging.getLogger("fedfeast.fleet")
@@ -54,16 +55,25 @@ class Answer:
     losses: dict[str, tuple[float, int]]
 
 
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """A client that a slice was sent to, and the round that sent it."""
+
+    assignment: Assignment
+    order: RoundOrder  # with the vector that the slice was taken from
+
+
 @dataclass
 class _Round:
     """A round at work: what goes out, and what has come back so far."""
 
     order: RoundOrder
     aggregator: Aggregator
-    under_way: dict[str, Assignment] = field(default_factory=dict)  # by message
     num_steps: int = 0
     losses: dict[str, tuple[float, int]] = field(default_factory=dict)
     answered: list[int] = field(default_factory=list)
+    ages: list[int] = field(default_factory=list)  # of these answers: how many merges ago they were asked for
+    returned: int = 0  # values that came back
     failed: dict[str, str] = field(default_factory=dict)  # client -> why it sent no answer
     seconds: dict[str, float] = field(default_factory=dict)  # client -> from question to answer
 
@@ -72,9 +82,14 @@ class _Round:
         """The round's number, from 1."""
         return self.order.round_index + 1
 
-    def note(self, assignment: Assignment, answer: Answer) -> None:
+    def age(self, asked: _Asked) -> int:
+        """Return how many merges ago a client was asked."""
+        return self.order.round_index - asked.order.round_index
+
+    def note(self, asked: _Asked, answer: Answer) -> None:
         """Count an answer that was taken in."""
-        self.answered.append(assignment.client.index)
+        self.answered.append(asked.assignment.client.index)
+        self.ages.append(self.age(asked))
         self.num_steps += answer.num_steps
         for role, (total, count) in answer.losses.items():
             before = self.losses.get(role, (0.0, 0))
@@ -109,32 +124,54 @@ class FleetEngine(Engine):
     """Runs a round on the nodes of a fleet."""
 
     def __init__(
-        self, method: Method, fleet: Fleet, dtype: torch.dtype, reach: "Reach", activated: Activated | None = None
+        self,
+        method: Method,
+        fleet: Fleet,
+        dtype: torch.dtype,
+        reach: "Reach",
+        pace: Pace,
+        activated: Activated | None = None,
     ) -> None:
-        self.method, self._fleet, self._dtype, self._reach = method, fleet, dtype, reach
+        self.method, self._fleet, self._dtype, self._reach, self._pace = method, fleet, dtype, reach, pace
         self._activated = activated  # where answers count by it
         self._asked_at: dict[str, float] = {}  # client -> by time.monotonic()
+        self._under_way: dict[str, _Asked] = {}  # by message
+        self._unfinished: _Round | None = None  # a buffered round that had too few answers: they still count
+        if pace.is_buffered:
+            fleet.kept_answers = {}
         self._wire = wire_dtype(fleet.settings.wire, dtype)
         self._terms: ConfigRecord = to_json(fleet.terms.to_json())
 
+    def at_work(self) -> list[Assignment]:
+        """Return what clients still work on; in synchronous rounds nobody counts on them any more."""
+        kept = self._fleet.kept_answers
+        if kept is None:
+            return []
+        return [asked.assignment for message, asked in self._under_way.items() if message not in kept]
+
     def collect(self, order: RoundOrder) -> Collected:
-        """Send every client its slice; take in what comes back before the deadline. Local noise is the clients' own."""
+        """Send every client its slice; take in what comes back in time. Local noise is the clients' own."""
         order = replace(order, flat=order.flat.cpu())
-        this = _Round(order, order.policy.aggregator(order.flat, len(order.assignments), checked=True))
+        this, self._unfinished = self._unfinished or self._begin(order), None
         try:
             if order.policy.privacy is not None:
                 asked = [one.client.index for one in order.assignments]
                 self._fleet.folder.append_released(order.round_index, asked)
             for assignment in order.assignments:
-                self._send(assignment, this)
+                self._send(_Asked(assignment, order), this)
             self._receive(this)
             if order.policy.central is None:
                 # To draw again until enough answer would make who answers likelier to be drawn than is counted.
-                self._require_enough(this, len(order.assignments))
+                self._require_enough(this)
+        except TooFewAnswers:
+            self._give_up(this)
+            raise
         except BaseException:
             this.aggregator.close()
             raise
         notes: dict[str, Any] = {"answered": sorted(this.answered), "answer_seconds": this.seconds}
+        if self._pace.is_buffered:
+            notes |= {"answered": this.answered, "ages": this.ages, "returned_parameters": this.returned}
         if this.failed:
             notes["failed"] = this.failed
         aggregator = this.aggregator
@@ -142,54 +179,79 @@ class FleetEngine(Engine):
             aggregator.answers, this.num_steps, this.losses, 0.0, aggregator.norms, aggregator.refusals, notes
         )
 
-    def _send(self, assignment: Assignment, this: _Round) -> None:
+    def _begin(self, order: RoundOrder) -> _Round:
+        """Return a round that nothing has come back of."""
+        expected, of_ages = self._pace.buffer or len(order.assignments), self._pace.is_buffered
+        return _Round(order, order.policy.aggregator(order.flat, expected, checked=True, of_ages=of_ages))
+
+    def _give_up(self, this: _Round) -> None:
+        """Leave a round with too few answers to the next attempt: a buffered one keeps those that it has."""
+        if self._pace.is_buffered:
+            self._unfinished = this
+        else:
+            this.aggregator.close()
+
+    def _send(self, asked: _Asked, this: _Round) -> None:
+        assignment = asked.assignment
         node = self._fleet.node_of(assignment.client)
         part, arrays = pack_assignment(assignment)
         order = {
-            "round_index": this.order.round_index,
-            "learning_rate": this.order.learning_rate,
+            "round_index": asked.order.round_index,
+            "learning_rate": asked.order.learning_rate,
             "assignment": part,
         }
+        sent = assignment.slice_map.gather(asked.order.flat)
         content = RecordDict(
             {
                 "terms": self._terms,
                 "order": to_json(order),
                 "assignment": arrays,
-                "weights": pack_slice(assignment.slice_map, assignment.slice_map.gather(this.order.flat), self._wire),
+                "weights": pack_slice(assignment.slice_map, sent, self._wire),
             }
         )
         # Twice the deadline: a late answer is still taken off the SuperLink, and only then dropped.
-        patience = 2 * self._fleet.settings.deadline_seconds
+        patience = self._fleet.settings.deadline_seconds * (1 if self._pace.is_buffered else 2)
         pending = (
             None
             if node is None
-            else self._fleet.transport.send(node, "train", this.order.round_index, content, patience)
+            else self._fleet.transport.send(node, "train", asked.order.round_index, content, patience)
         )
         if pending is None:
             this.failed[assignment.client.name] = "it cannot be reached"
         else:
-            this.under_way[pending.message_id] = assignment
+            self._under_way[pending.message_id] = asked
             self._asked_at[assignment.client.name] = time.monotonic()
 
     def _receive(self, this: _Round) -> None:
-        """Take in answers until all are there or the deadline has passed."""
-        self._fleet.receive(this.under_way, lambda assignment, reply: self._take(assignment, reply, this))
-        for assignment in this.under_way.values():
+        """Take in answers until all are there or the deadline has passed; buffered, until there are enough of them."""
+
+        def take(asked: _Asked, reply: Message) -> None:
+            self._take(asked, reply, this)
+
+        if self._pace.buffer is not None:
+            wanted = self._pace.buffer
+            missing = self._fleet.receive_first(self._under_way, take, lambda: len(this.answered) >= wanted)
+        else:
+            self._fleet.receive(self._under_way, take)
+            missing, self._under_way = list(self._under_way.values()), {}
+        for asked in missing:
             seconds = self._fleet.settings.deadline_seconds
-            this.failed[assignment.client.name] = f"{LATE} {seconds:g} s"
+            this.failed[asked.assignment.client.name] = f"{LATE} {seconds:g} s"
         for name, reason in this.failed.items():
             LOG.warning("round %d goes on without %s: %s", this.number, name, reason)
 
-    def _require_enough(self, this: _Round, num_sent: int) -> None:
+    def _require_enough(self, this: _Round) -> None:
         least = self._fleet.settings.least_answers
-        if len(this.answered) >= min(least, num_sent):
+        asked = len(this.order.assignments)
+        if len(this.answered) >= (least if self._pace.is_buffered else min(least, asked)):
             return
         message = "round %d has %d of the %d answers it needs and is tried again"
         LOG.warning(message, this.number, len(this.answered), least)
         raise TooFewAnswers
 
-    def _take(self, assignment: Assignment, reply: Message, this: _Round) -> None:
+    def _take(self, asked: _Asked, reply: Message, this: _Round) -> None:
         """Take an answer in, or note why it is missing or refused."""
+        assignment, order = asked.assignment, asked.order
         try:
             if reply.has_error():
                 this.failed[assignment.client.name] = error_of(reply)
@@ -198,22 +260,24 @@ class FleetEngine(Engine):
             if "problem" in report:
                 this.failed[assignment.client.name] = one_line(report["problem"])
                 return
+            this.returned += assignment.slice_map.payload
             answer = self._read(assignment, reply, Report.read(report, "report"))
         except Unreadable as error:
             this.aggregator.refuse(assignment, str(error))
             return
-        sent = self._sent(assignment, this.order.flat)
+        # What it was sent, not what there is now: the change of a late answer is against the vector that it left from.
+        sent = self._sent(assignment, order.flat)
         counted = self.method.counted(assignment, sent, answer.weights)
         if self._activated is not None:
             # Drawn again from the seed: how much an answer counts is not its client's word.
-            activations = self._activated(assignment, this.order.round_index)
-            shares = activated_shares(
-                self.method.network, assignment.slice_map.layout, activations, this.order.flat.device
-            )
+            activations = self._activated(assignment, order.round_index)
+            layout = assignment.slice_map.layout
+            shares = activated_shares(self.method.network, layout, activations, order.flat.device)
             counted = counted_by(shares, counted)
-        farthest = self._reach.of(assignment, sent, this.order.learning_rate, self._wire)
-        if this.aggregator.take(assignment, sent, answer.weights, counted, answer.num_examples, farthest) is None:
-            this.note(assignment, answer)
+        farthest = self._reach.of(assignment, sent, order.learning_rate, self._wire)
+        facts = (counted, answer.num_examples, farthest, self._pace.factor(this.age(asked)))
+        if this.aggregator.take(assignment, sent, answer.weights, *facts) is None:
+            this.note(asked, answer)
             name = assignment.client.name
             if name in self._asked_at:  # once: a question has one answer
                 this.seconds[name] = round(time.monotonic() - self._asked_at.pop(name), 3)
@@ -247,7 +311,7 @@ class FleetClients:
             return count_activations(draw_passes(method, assignment, shape, preparation, seed, round_index))
 
         by_activation = activated if recipe.aggregation.activated_share else None
-        return FleetEngine(method, self.fleet, federation.dtype, reach, by_activation)
+        return FleetEngine(method, self.fleet, federation.dtype, reach, build_pace(recipe), by_activation)
 
     def available(self, federation: Federation, round_index: int) -> Federation:
         """Wait for enough clients; return the federation with those that have joined and are there."""

@@ -37,6 +37,8 @@ class Fleet:
     roster: Roster = field(init=False)
     round_index: int = field(init=False, default=0)  # the latest that was gathered for
     kept_back: dict[str, int] = field(init=False, default_factory=dict)  # client -> examples it evaluates on
+    # Answers that came while nobody waited for them, by message; None: they are dropped.
+    kept_answers: dict[str, Message] | None = field(init=False, default=None)
     _nodes: dict[int, str] = field(init=False, default_factory=dict)  # node -> name of the client it is
     _refused: dict[int, str] = field(init=False, default_factory=dict)  # node -> reason
     _asked: dict[int, float] = field(init=False, default_factory=dict)  # node -> when
@@ -61,13 +63,12 @@ class Fleet:
         began, said = time.monotonic(), 0.0
         while True:
             self._look_round(round_index)
-            there = self._present() | {client.name for client, _ in self._newcomers.values()}
+            there = self._there() | {client.name for client, _ in self._newcomers.values()}
             if len(there) >= needed and not self._asking():
                 self._admit()
-                present = self._present()
-                indices = {client.index for client in self.roster.clients if client.name in present}
-                if len(indices) >= needed:
-                    return indices
+                free = {client.index for client in self.present_clients()}
+                if len(self._there()) >= needed and (free or self.transport.waiting("train") or self.kept_answers):
+                    return free
             waited = time.monotonic() - began
             if len(there) < needed and waited - said >= SAY_SECONDS:
                 said = waited
@@ -83,10 +84,39 @@ class Fleet:
         """Take in an answer that no round waits for: an introduction, or a slice that comes too late."""
         if pending.kind == "query":
             self._meet(pending.node_id, reply)
+        elif pending.kind == "train" and self.kept_answers is not None:
+            self.kept_answers[pending.message_id] = reply
         else:
             name = self._nodes.get(pending.node_id, f"node {pending.node_id}")
             what = f"and is an {error_of(reply)}" if reply.has_error() else "and was dropped"
             LOG.warning("the answer of %s for round %d came too late %s", name, pending.round_index + 1, what)
+
+    def receive_first(
+        self, under_way: dict[str, Asked], take: Callable[[Asked, Message], None], is_enough: Callable[[], bool]
+    ) -> list[Asked]:
+        """Hand over answers until they are enough or none is to come; return whose answers are given up.
+
+        What nobody waited for when it came is handed over first.
+        """
+        kept, given_up = self.kept_answers if self.kept_answers is not None else {}, list[Asked]()
+        while under_way and not is_enough():
+            for message_id in [one for one in under_way if one in kept]:
+                if not is_enough():
+                    take(under_way.pop(message_id), kept.pop(message_id))
+            for pending, reply in self.transport.arrivals():
+                asked = under_way.pop(pending.message_id, None)
+                if asked is None:
+                    self.hear(pending, reply)
+                else:
+                    take(asked, reply)
+                del reply  # before the next one is pulled
+                if is_enough():
+                    return given_up
+            gone = [one for one in under_way if one not in kept and not self.transport.is_waiting(one)]
+            given_up += [under_way.pop(message_id) for message_id in gone]
+            if under_way and not is_enough():
+                time.sleep(POLL_SECONDS)
+        return given_up
 
     def receive(self, under_way: dict[str, Asked], take: Callable[[Asked, Message], None]) -> None:
         """Hand over each answer to what is under way, by message, until all are there or the deadline has passed."""
@@ -122,11 +152,16 @@ class Fleet:
         """Return whether somebody was asked a moment ago and has not answered."""
         return any(time.monotonic() - asked < QUERY_SECONDS for asked in self._asked.values())
 
-    def _present(self) -> set[str]:
-        """Return the names of the clients that are there, may train and are not at work."""
-        busy = {one.node_id for kind in ("train", "evaluate") for one in self.transport.waiting(kind)}
+    def _present(self, with_busy: bool = False) -> set[str]:
+        """Return the names of the clients that are there, may train and are not at work, unless those too."""
+        kinds = () if with_busy else ("train", "evaluate")
+        busy = {one.node_id for kind in kinds for one in self.transport.waiting(kind)}
         trained = {client.name for client in self.roster.clients if self.method.trains(client.budget_macs)}
         return {name for node, name in self._nodes.items() if node not in busy and name in trained}
+
+    def _there(self) -> set[str]:
+        """Return the names of the clients that a round can count on; a buffered one has some at work all the time."""
+        return self._present(with_busy=self.settings.mode == "buffered")
 
     def _meet(self, node: int, reply: Message) -> None:
         """Note what a newcomer says of itself, or refuse it with a reason."""

@@ -53,15 +53,18 @@ class LoggedProgress:
     def on_round(self, row: dict[str, Any]) -> None:
         """Say what a round brought."""
         losses = "".join(f", {role} loss {loss:.3f}" for role, loss in row["losses"].items())
+        answers = f"{len(row['answered'])} of {len(row['clients'])} answered"
+        if "ages" in row:
+            ages = ", ".join(map(str, row["ages"]))
+            answers = f"{len(row['clients'])} asked, {len(row['answered'])} answers merged (of age {ages})"
         score = f", validation {self._metric.named(row['validation_score'])}" if "validation_score" in row else ""
         if row.get("validation_sizes"):
             score += f" (by size {sizes_in_words(row['validation_sizes'], self._metric)})"
         LOG.info(
-            "round %d/%d: %d of %d answered in %.1f s%s%s",
+            "round %d/%d: %s in %.1f s%s%s",
             row["round"],
             self._rounds,
-            len(row["answered"]),
-            len(row["clients"]),
+            answers,
             row["seconds"],
             losses,
             score,
@@ -78,6 +81,10 @@ def fleet_recipe(base: Recipe) -> Recipe:
     if base.adversary.share > 0:
         raise InvalidInput(
             f"adversary.share = {base.adversary.share}: only simulated clients lie on demand; leave it out on a fleet."
+        )
+    if base.simulation.speeds is not None:
+        raise InvalidInput(
+            f"simulation.speeds = {base.simulation.speeds!r}: a fleet's clients have speeds of their own; leave it out."
         )
     for setting, file in (("partition.file", base.partition.file), ("data.split_file", base.data.split_file)):
         if file is not None:

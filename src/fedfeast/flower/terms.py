@@ -92,6 +92,7 @@ class Terms:
         if "variants.cache" not in self.files and recipe.variants.cache not in packaged_caches():
             raise InvalidInput(f"variants.cache = {recipe.variants.cache!r} names a file that the terms do not bring.")
         named = {"partition.file": recipe.partition.file, "data.split_file": recipe.data.split_file}
+        named |= {"simulation.speeds": recipe.simulation.speeds} if recipe.simulation.names_file else {}
         if "population.file" not in self.files:
             named["population.file"] = recipe.population.file
         for setting, file in named.items():

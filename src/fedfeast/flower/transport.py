@@ -73,6 +73,10 @@ class Transport:
                 if time.monotonic() > pending.expires:
                     del self._waiting[pending.message_id]
 
+    def is_waiting(self, message_id: str) -> bool:
+        """Return whether a message may still be answered."""
+        return message_id in self._waiting
+
     def waiting(self, kind: str) -> list[PendingMessage]:
         """Return the messages that wait for an answer of a kind."""
         return [pending for pending in self._waiting.values() if pending.kind == kind]

@@ -12,7 +12,7 @@ from fedfeast.federation import learning_rate
 from fedfeast.methods import Feast
 from fedfeast.planning.outline import Outline
 from fedfeast.randomness import named_generator
-from fedfeast.recipes.building import build_sgd
+from fedfeast.recipes.building import build_pace, build_sgd
 
 COHORT_DRAWS = 2000
 
@@ -31,7 +31,8 @@ def cover(built: Outline, num_examples: np.ndarray) -> dict[str, Any] | None:
     batching = (training.batch_size, training.local_epochs, training.last_batch, training.least_distinct)
     steps = [count_steps(int(np.ceil(n)), *batching) for n in num_examples]
     generator = named_generator(recipe.seed, "coverage")
-    scales = estimate_scales(exposure, steps, training.clients_per_round, COHORT_DRAWS, generator)
+    cohort = build_pace(recipe).buffer or training.clients_per_round
+    scales = estimate_scales(exposure, steps, cohort, COHORT_DRAWS, generator)
     start = build_sgd(recipe, method).learning_rate
     rates = [
         learning_rate(start, training.schedule, index, training.rounds, training.warmup_rounds)

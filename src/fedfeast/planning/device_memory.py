@@ -22,7 +22,7 @@ from fedfeast.engines.graphs.memory import (
 from fedfeast.federation import Method, Pass
 from fedfeast.planning.outline import Outline
 from fedfeast.randomness import named_generator
-from fedfeast.recipes.building import build_method, build_server, build_sgd
+from fedfeast.recipes.building import build_method, build_pace, build_server, build_sgd
 from fedfeast.recipes.recipe import Recipe
 from fedfeast.units import GIB
 
@@ -123,11 +123,11 @@ def _least_of_eager(recipe: Recipe, method: Method, num_examples: int, device: t
 
 
 def _server_bytes(recipe: Recipe, context: GraphContext) -> int:
-    """Return what the server's optimiser keeps, and as much again while it makes a step."""
-    method = context.method
-    return (
-        2 * build_server(recipe, method).num_vectors * method.network.layout.size * context.precision.weights.itemsize
-    )
+    """Return what the server's optimiser keeps, as much again while it makes a step, and what clients work on."""
+    method, pace = context.method, build_pace(recipe)
+    # Of buffered merges every client at work may have left from a vector of its own.
+    vectors = 2 * build_server(recipe, method).num_vectors + (pace.at_once if pace.is_buffered else 0)
+    return vectors * method.network.layout.size * context.precision.weights.itemsize
 
 
 def _blank_inputs(recipe: Recipe) -> torch.Tensor:

@@ -11,14 +11,14 @@ import torch
 from fedfeast.data import load_dataset
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Assignment, Client, Method
+from fedfeast.federation.pacing import TRAINING_FACTOR
 from fedfeast.population import Population
 from fedfeast.randomness import named_generator
-from fedfeast.recipes.building import build_method, build_population, choose_participants, lift_budgets
+from fedfeast.recipes.building import build_method, build_pace, build_population, choose_participants, lift_budgets
 from fedfeast.recipes.recipe import Recipe
 from fedfeast.recipes.splitting import NaturalSplit, split_dataset
 from fedfeast.variants import VariantCache
 
-TRAINING_FACTOR = 3  # a forward and backward pass against a forward pass, the paper's proxy
 Assignments = tuple[Assignment, ...]
 Cost = Callable[[Any], float]  # of one pass through an architecture
 
@@ -70,10 +70,15 @@ class Outline:
     natural: NaturalSplit | None = None  # the data's own clients, where they take part
 
     @property
+    def answers_per_round(self) -> int:
+        """How many clients' answers a round merges: those of all whom it asks, or the first ones."""
+        pace = build_pace(self.recipe)
+        return min(pace.buffer or pace.at_once, len(self.participants))
+
+    @property
     def rounds_per_client(self) -> float:
-        """The rounds a participating client is sampled in, on average."""
-        training, participants = self.recipe.training, len(self.participants)
-        return training.rounds * min(training.clients_per_round, participants) / participants
+        """The rounds that merge a participating client's answer, on average."""
+        return self.recipe.training.rounds * self.answers_per_round / len(self.participants)
 
     def training_pmacs(self, num_examples: np.ndarray, largest_only: bool = False, cost: Cost | None = None) -> float:
         """Return the PMACs of all rounds by the paper's proxy, for clients with so many examples."""

@@ -10,6 +10,7 @@ from fedfeast.data import OFFICIAL, load_dataset, split_as_authors
 from fedfeast.data.splits import AUTHORS_CIFAR100_CLASSES
 from fedfeast.federation import OperatingPoint
 from fedfeast.planning.batching import plan_batches
+from fedfeast.planning.clock import plan_clock
 from fedfeast.planning.coverage import cover
 from fedfeast.planning.device_memory import plan_memory
 from fedfeast.planning.outline import BudgetGroup, Outline, outline, refuse_larger_cohorts
@@ -75,6 +76,9 @@ def plan_recipe(
     realized = expected if partition is None else partition.shards.sizes
     plan["coverage"] = cover(built, np.asarray(realized, dtype=np.float64))
     plan["sizes"] = _plan_sizes(built, np.asarray(realized, dtype=np.float64))
+    clock = plan_clock(built, np.asarray(realized, dtype=np.float64))
+    if clock is not None:
+        plan["clock"] = clock
     privacy = plan_privacy(built, np.asarray(realized))
     if privacy is not None:
         plan["privacy"] = privacy
@@ -221,8 +225,7 @@ def plan_traffic(built: Outline) -> dict[str, Any]:
     """Return what routing saves over all participating clients."""
     payloads = np.concatenate([np.full(len(group.clients), group.payload) for group in built.groups])
     traffic = count_traffic(payloads.tolist(), built.method.network.layout.num_parameters)
-    per_round = min(built.recipe.training.clients_per_round, len(built.participants))
-    round_bytes = 2 * 4 * traffic.mean_payload * per_round  # both ways, float32
+    round_bytes = 2 * 4 * traffic.mean_payload * built.answers_per_round  # both ways, float32
     return {
         "mean_payload_parameters": traffic.mean_payload,
         "largest_payload_parameters": float(payloads.max()),

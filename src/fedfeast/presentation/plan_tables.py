@@ -81,8 +81,27 @@ def _lines(plan: Plan) -> dict[str, str]:
     lines |= _privacy_lines(plan.get("privacy"))
     if plan["memory"] is not None:
         lines |= _memory_lines(plan["memory"])
+    lines |= _clock_lines(plan.get("clock"))
     if "time" in plan:
         lines |= _time_lines(plan["time"])
+    return lines
+
+
+def _clock_lines(clock: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return what the simulated clock says of the clients and of the run, where there is one."""
+    if clock is None:
+        return {}
+    seconds, given_up = clock["client_seconds"], clock["given_up"]
+    answers = f"{clock['answers']:,} answers{f', {given_up:,} given up' if given_up else ''}"
+    lines = {
+        "a client's round by its speed: median, p95, longest": " / ".join(
+            format_seconds(seconds[key]) for key in ("median", "p95", "max")
+        ),
+        "all rounds by the clients' speeds": f"{format_seconds(clock['seconds'])}, {answers}",
+    }
+    if clock["mode"] == "buffered":
+        lines["age of merged answers: mean, oldest"] = f"{clock['mean_age']:.2f} / {clock['oldest']} merges"
+        lines["as many answers in synchronous rounds"] = format_seconds(clock["synchronous"]["seconds"])
     return lines
 
 

@@ -230,8 +230,10 @@ def _fairness(run: Run) -> dict[str, Any]:
 def _tiles(run: Run) -> list[dict[str, str]]:
     rows = run.folder.metrics()
     tiles = [("rounds", f"{len(rows)} of {run.recipe.training.rounds}")]
-    sent = sum(row["payload_parameters"] for row in rows)
-    tiles.append(("parameters sent, both ways", format_macs(2 * sent)))
+    both_ways = sum(
+        row["payload_parameters"] + row.get("returned_parameters", row["payload_parameters"]) for row in rows
+    )
+    tiles.append(("parameters sent, both ways", format_macs(both_ways)))
     tiles.append(("training time", f"{sum(row['seconds'] for row in rows):.0f} s"))
     if run.folder.has_summary():
         summary = run.summary

@@ -13,7 +13,7 @@ from fedfeast.data import DatasetFacts
 from fedfeast.data.tasks import ACCURACY, METRICS, Metric, task_named
 from fedfeast.evaluation import Curve, CurvePoint, metric_of
 from fedfeast.presentation.fairness import worst_in_words
-from fedfeast.units import format_macs
+from fedfeast.units import format_macs, format_seconds
 
 
 def describe_run(summary: Mapping[str, Any], budgets_macs: np.ndarray) -> list[RenderableType]:
@@ -164,8 +164,13 @@ def measured_on(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def policy_facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what a run says of refused replies, liars and privacy; nothing where all of it is off."""
+    """Return what a run says of its clock, late answers, refused replies, liars and privacy; nothing of what is off."""
     facts = []
+    if "clock_seconds" in summary:
+        facts.append(("simulated clock", format_seconds(summary["clock_seconds"])))
+    if "ages" in summary:
+        ages = summary["ages"]
+        facts.append(("age of answers", f"{ages['mean']:.2f} merges on average, {ages['oldest']} at most"))
     adversaries = summary.get("adversary_share", summary.get("hostile_share"))  # its name in the first release
     if adversaries is not None:
         facts.append(("hostile clients", f"{100 * adversaries:.0f} %"))

@@ -1,5 +1,6 @@
 """From a recipe to the parts of every floor, each built by the section that describes it."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import lru_cache
@@ -17,7 +18,7 @@ from fedfeast.data.sequences import SequenceAugmentation
 from fedfeast.data.tasks import task_named
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Selection
-from fedfeast.federation import CentralPrivacy, LocalSgd, Method, Parts, Privacy, ServerOptimiser
+from fedfeast.federation import CentralPrivacy, LocalSgd, Method, Pace, Parts, Privacy, ServerOptimiser
 from fedfeast.methods import find_method
 from fedfeast.networks import ElasticNetwork, ElasticResNet, ResNet, SearchSpace
 from fedfeast.networks.built import Builder, BuiltNetwork
@@ -40,6 +41,7 @@ from fedfeast.population import (
 from fedfeast.population.authors import authors_shares
 from fedfeast.population.natural import ClientDivision, assign_budgets, natural_partition
 from fedfeast.population.partition import PerClient, are_classes
+from fedfeast.population.speeds import pareto_speeds, read_speeds
 from fedfeast.randomness import named_generator
 from fedfeast.recipes.fitting import space_of
 from fedfeast.recipes.recipe import Recipe
@@ -386,3 +388,24 @@ def build_central_privacy(recipe: Recipe) -> CentralPrivacy | None:
         return None
     amount = (section.clip_norm, section.noise_multiplier, section.delta)
     return CentralPrivacy(*amount, section.usual_examples, section.most_weight, section.least_holders)
+
+
+def build_pace(recipe: Recipe) -> Pace:
+    """Return how many clients are at work at once, and how many answers a merge waits for."""
+    section, at_once = recipe.fleet, recipe.training.clients_per_round
+    buffer = None
+    if section.mode == "buffered":
+        buffer = section.buffer or max(ceil(at_once / 2), section.least_answers)
+    return Pace(at_once, buffer, section.staleness_exponent, section.deadline_seconds)
+
+
+def build_speeds(recipe: Recipe, names: Sequence[str]) -> NDArray[np.float64] | None:
+    """Return the simulated clients' speeds in MACs a second; None where nobody looks at a clock."""
+    section = recipe.simulation
+    if section.names_file:
+        return read_speeds(str(section.speeds), names)
+    if section.speeds == "pareto":
+        generator = named_generator(recipe.seed, "speeds")
+        return pareto_speeds(len(names), section.macs_per_second, section.tail, generator)
+    has_clock = section.speeds is not None or recipe.fleet.mode == "buffered"
+    return np.full(len(names), section.macs_per_second) if has_clock else None

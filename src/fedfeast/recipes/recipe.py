@@ -34,6 +34,7 @@ from fedfeast.recipes.sections import (
     ResNetSection,
     Section,
     ServerSection,
+    SimulationSection,
     TrainingSection,
     VariantsSection,
     method_section,
@@ -43,6 +44,7 @@ from fedfeast.recipes.suitability import (
     refuse_beside_central,
     refuse_idle_privacy,
     refuse_noiseless_counts,
+    refuse_unsuited_buffer,
     refuse_unsuited_clients,
     refuse_unsuited_division,
     refuse_unsuited_network,
@@ -78,6 +80,7 @@ class Recipe(Section):
     checkpoint: CheckpointSection = CheckpointSection()
     engine: EngineSection = EngineSection()
     fleet: FleetSection = FleetSection()
+    simulation: SimulationSection = SimulationSection()
 
     @property
     def method_name(self) -> str:
@@ -122,6 +125,23 @@ class Recipe(Section):
         refuse_idle_privacy(self.privacy)
         if self.privacy.mechanism == "central":
             refuse_beside_central(self.training, self.aggregation, self.privacy, find_method(self.method_name))
+        return self
+
+    @model_validator(mode="after")
+    def _merge_what_can_be_merged(self) -> Self:
+        """Refuse buffered merges beside what needs a whole cohort's answers to one vector."""
+        if self.fleet.mode == "buffered":
+            refuse_unsuited_buffer(self.fleet, self.training, self.aggregation, self.server, self.evaluation)
+            if find_method(self.method_name).plans_whole_cohorts:
+                raise InvalidInput(
+                    f"method.name = {self.method_name!r} gives roles and weights to a cohort as a whole, and "
+                    "fleet.mode = 'buffered' merges answers of several: set fleet.mode=synchronous, or choose another."
+                )
+        if self.simulation.speeds is not None and self.privacy.mechanism == "central":
+            raise InvalidInput(
+                f"simulation.speeds = {self.simulation.speeds!r} may leave out who is late, and privacy.mechanism = "
+                "'central' counts on all who were drawn: leave one of them out."
+            )
         return self
 
     def settings(self) -> dict[str, Any]:

@@ -495,11 +495,50 @@ class CheckpointSection(Section):
 class FleetSection(Section):
     """How long a fleet's rounds wait, for how many, and in which precision slices travel."""
 
-    deadline_seconds: float = Field(600.0, gt=0)  # of a round, from the last slice sent
+    mode: Literal["synchronous", "buffered"] = "synchronous"  # a merge takes the answers of all, or the first ones
+    buffer: int | None = Field(None, ge=1)  # answers of a buffered merge; without it half of clients_per_round
+    staleness_exponent: float = Field(0.5, ge=0)  # p: what left a merges ago counts for 1 / (1 + a)^p
+    deadline_seconds: float = Field(600.0, gt=0)  # of a round, from the last slice sent; buffered: of an answer
     least_answers: int = Field(1, ge=1)  # that a round needs before its deadline
     least_clients: int = Field(1, ge=1)  # that must be there before a round begins
     most_examples: int = Field(10**9, ge=1)  # that a client may declare, since its answer weighs by them
     wire: Literal["lossless", "float32", "bfloat16", "float16"] = "lossless"  # lossless: as the weights are
+
+    @model_validator(mode="after")
+    def _refuse_idle_settings(self) -> Self:
+        """Refuse settings of buffered merges where rounds are synchronous."""
+        for name in ("buffer", "staleness_exponent"):
+            if self.mode == "synchronous" and getattr(self, name) != type(self).model_fields[name].default:
+                raise InvalidInput(
+                    f"fleet.{name} = {getattr(self, name)} has no effect with fleet.mode = 'synchronous': leave it "
+                    "out, or set fleet.mode=buffered."
+                )
+        return self
+
+
+class SimulationSection(Section):
+    """How fast simulated clients are; without speeds nobody looks at a clock."""
+
+    speeds: str | None = None  # equal, pareto, or a CSV file with the columns name and macs_per_second
+    macs_per_second: float = Field(1e9, gt=0)  # of all, or of the fastest
+    tail: float = Field(1.5, gt=0)  # of pareto: a share of x^-tail is x times slower than the fastest, or more
+
+    @model_validator(mode="after")
+    def _refuse_idle_settings(self) -> Self:
+        """Refuse settings that the chosen speeds would silently ignore."""
+        idle = {"tail": self.speeds != "pareto", "macs_per_second": self.names_file}
+        for name in (name for name, has_no_effect in idle.items() if has_no_effect):
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise InvalidInput(
+                    f"simulation.{name} = {getattr(self, name):g} has no effect with simulation.speeds = "
+                    f"{self.speeds or 'none'}: leave it out, or choose the speeds that use it."
+                )
+        return self
+
+    @property
+    def names_file(self) -> bool:
+        """Whether the speeds are those of a file."""
+        return self.speeds not in (None, "equal", "pareto")
 
 
 class EngineSection(Section):

@@ -9,10 +9,12 @@ from fedfeast.recipes.sections import (
     AugmentationSection,
     DataSection,
     EvaluationSection,
+    FleetSection,
     NetworkSection,
     PartitionSection,
     PopulationSection,
     PrivacySection,
+    ServerSection,
     TrainingSection,
     VariantsSection,
 )
@@ -145,6 +147,47 @@ def refuse_noiseless_counts(evaluation: EvaluationSection, privacy: PrivacySecti
         raise InvalidInput(
             "evaluation.by = 'clients' tells counts and statistics without noise, and privacy.clip_norm = "
             f"{privacy.clip_norm:g} asks for privacy: set evaluation.by=server, or privacy.clip_norm=none."
+        )
+
+
+def refuse_unsuited_buffer(
+    fleet: FleetSection,
+    training: TrainingSection,
+    aggregation: AggregationSection,
+    server: ServerSection,
+    evaluation: EvaluationSection,
+) -> None:
+    """Refuse a buffer that is never full, and what has no meaning for answers to vectors of several ages."""
+    if fleet.buffer is not None and fleet.buffer > training.clients_per_round:
+        raise InvalidInput(
+            f"fleet.buffer = {fleet.buffer} is more than are ever at work (training.clients_per_round = "
+            f"{training.clients_per_round}): give at most that."
+        )
+    if fleet.buffer is not None and fleet.least_answers > fleet.buffer:
+        raise InvalidInput(
+            f"fleet.least_answers = {fleet.least_answers} is more than a merge takes (fleet.buffer = {fleet.buffer}): "
+            "lower the one or raise the other."
+        )
+    if training.cohort == "poisson":
+        raise InvalidInput(
+            "training.cohort = 'poisson', which central privacy counts on, lets each client join by itself, and "
+            "fleet.mode = 'buffered' fills the places of those who have answered: set fleet.mode=synchronous, or "
+            "training.cohort=named."
+        )
+    if aggregation.rule in ("trimmed-mean", "median"):
+        raise InvalidInput(
+            f"aggregation.rule = {aggregation.rule!r} ranks a whole cohort's answers to one vector, and fleet.mode = "
+            "'buffered' merges the first few, of several ages: set aggregation.rule to mean or clipped-mean."
+        )
+    if server.lookahead:
+        raise InvalidInput(
+            f"server.lookahead = {server.lookahead} needs answers to the vector ahead that was sent last, and "
+            "fleet.mode = 'buffered' merges answers to earlier ones: leave it out, or set server.optimiser=momentum."
+        )
+    if evaluation.by == "clients":
+        raise InvalidInput(
+            "evaluation.by = 'clients' asks those who are not at work, and fleet.mode = 'buffered' keeps the slow ones "
+            "at work all the time: set evaluation.by=server, or fleet.mode=synchronous."
         )
 
 

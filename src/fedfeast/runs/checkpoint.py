@@ -42,6 +42,7 @@ class TrainingState:
     metrics_bytes: int = 0  # of metrics.jsonl that belong to the finished rounds
     norm_history: NormHistory = field(default_factory=NormHistory)
     server_state: State = field(default_factory=dict)
+    work: State = field(default_factory=dict)  # what simulated clients were at work on
 
 
 class CheckpointFolder:
@@ -63,6 +64,8 @@ class CheckpointFolder:
                 self._write(best_name, {"weights": state.best.flat}, score)
         tensors = {"weights": state.flat} | {f"state.{key}": value for key, value in state.method_state.items()}
         tensors |= {f"server.{key}": value for key, value in state.server_state.items()}
+        # Copies: a vector that somebody works on may be that of the weights.
+        tensors |= {f"work.{key}": value.clone() for key, value in state.work.items()}
         if state.norm_history.medians:
             tensors["norms"] = torch.tensor(state.norm_history.medians, dtype=torch.float64)
         metadata = {
@@ -136,6 +139,7 @@ class CheckpointFolder:
             metrics_bytes=int(metadata["metrics_bytes"]),
             norm_history=NormHistory(() if norms is None else tuple(norms.tolist())),
             server_state=_named(tensors, "server."),
+            work=_named(tensors, "work."),
         )
 
     def _write(self, name: str, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:

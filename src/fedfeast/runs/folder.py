@@ -39,6 +39,7 @@ from fedfeast.whole_files import write_bytes, write_json, write_text
 # fleet, for whom it waits and what it refuses.
 MAY_CHANGE = {"data.folder", "engine.memory_gib", "evaluation.sizes"}
 MAY_CHANGE_ON_A_FLEET = {
+    "fleet.buffer",
     "fleet.deadline_seconds",
     "fleet.least_answers",
     "fleet.least_clients",
@@ -55,6 +56,7 @@ NAMED_FILES = {
     "variants.cache": "variants.cache.csv",
     "partition.file": "partition.file",
     "data.split_file": "data.split_file",
+    "simulation.speeds": "simulation.speeds.csv",
 }
 
 

@@ -412,6 +412,7 @@ class Run:
         budgets = federation.population.budgets_macs
         full = federation.method.network.layout.num_parameters
         sent = sum(row["payload_parameters"] for row in rows)
+        returned = sum(row.get("returned_parameters", row["payload_parameters"]) for row in rows)
         answers = sum(len(row["clients"]) for row in rows)
         return {
             "recipe": self.recipe.name,
@@ -429,12 +430,13 @@ class Run:
                 "supernet_parameters": full,
                 "mean_payload_parameters": sent / max(answers, 1),  # nobody may have been drawn
                 "reduction": full * answers / max(sent, 1),
-                "parameters_both_ways": 2 * sent,
+                "parameters_both_ways": sent + returned,
                 "planned": plan_traffic(outline(self.recipe)),
             },
             "partition": federation.partition.report(),
             **({} if federation.natural is None else _describe_clients(federation, federation.natural)),
             "training_seconds": round(sum(row["seconds"] for row in rows), 2),
+            **_describe_clock(rows),
             **_summarise_policy(self.recipe, rows),
             **self._summarise_privacy(rows),
         }
@@ -480,6 +482,17 @@ def _describe_clients(federation: Federation, natural: NaturalSplit) -> dict[str
     """Return who the data's clients are, and how their budgets go with their data."""
     measured = measure_correlation(federation.population.budgets_macs, natural.sizes)
     return {"division": natural.division.report(), "budgets_and_data": measured}
+
+
+def _describe_clock(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return how old merged answers were and what the simulated clock says, where there is anything to say."""
+    told: dict[str, Any] = {}
+    ages = [age for row in rows for age in row.get("ages", ())]
+    if ages:
+        told["ages"] = {"answers": len(ages), "mean": sum(ages) / len(ages), "oldest": max(ages)}
+    if "clock_seconds" in rows[-1]:
+        told["clock_seconds"] = rows[-1]["clock_seconds"]
+    return told
 
 
 def train(

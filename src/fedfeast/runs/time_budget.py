@@ -18,7 +18,7 @@ from fedfeast.machine import usable_cores
 from fedfeast.planning.batching import plan_batches
 from fedfeast.planning.outline import outline
 from fedfeast.randomness import named_generator
-from fedfeast.recipes.building import build_selection, build_sgd
+from fedfeast.recipes.building import build_pace, build_selection, build_sgd
 from fedfeast.recipes.recipe import Recipe, resolve_recipe
 from fedfeast.runs.assembly import Federation, assemble
 from fedfeast.whole_files import write_json
@@ -168,7 +168,9 @@ def _try_rounds(federation: Federation, seconds: float) -> tuple[int, float, tor
         bool(torch.isfinite(flat).all())  # waits for a device
         spent.append(time.perf_counter() - started - result.setup_seconds)
         done.append(float(work[cohort].sum()))
-    mean_work = float(work[list(federation.participants)].mean()) * len(cohort)
+    # Of a buffered merge only the first answers are trained for.
+    answers = min(len(cohort), build_pace(recipe).buffer or len(cohort))
+    mean_work = float(work[list(federation.participants)].mean()) * answers
     return len(spent), max(sum(spent[1:]) / sum(done[1:]) * mean_work, 1e-6), flat
 
 

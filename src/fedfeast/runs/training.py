@@ -1,7 +1,7 @@
 """The training loop: rounds, validation, checkpoints."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from fedfeast.engines.distributed import DistributedEngine, measure_curve
+from fedfeast.engines.paced import PacedEngine
 from fedfeast.engines.ranks import LostRank, Ranks
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Curve, Validation
@@ -20,18 +21,24 @@ from fedfeast.federation import (
     Merged,
     OperatingPoint,
     RoundOrder,
+    State,
     TooFewAnswers,
+    draw_cohort,
     expected_holders,
     learning_rate,
-    sample_cohort,
-    sample_cohort_as_authors,
-    sample_cohort_poisson,
     sampling_rate,
     spent_centrally,
 )
 from fedfeast.planning.validated_sizes import further_sizes
 from fedfeast.randomness import named_generator
-from fedfeast.recipes.building import build_central_privacy, build_selection, build_server, build_sgd
+from fedfeast.recipes.building import (
+    build_central_privacy,
+    build_pace,
+    build_selection,
+    build_server,
+    build_sgd,
+    build_speeds,
+)
 from fedfeast.runs.assembly import Federation
 from fedfeast.runs.checkpoint import Best, TrainingState
 from fedfeast.runs.folder import RunFolder
@@ -113,6 +120,7 @@ def train_rounds(
     observer.on_start(state.finished_rounds, recipe.training.rounds, damaged)
     saved_rounds = state.finished_rounds
     trainer = _RoundTrainer(federation, folder, ranks, client_source)
+    trainer.resume(state)
 
     def save() -> None:
         if ranks.leads:
@@ -166,6 +174,21 @@ class _RoundTrainer:
         self._further_sizes = further_sizes(federation.outline, federation.partition.shards.sizes)
         if ranks.size > 1:
             self._engine = DistributedEngine(self._engine, ranks, federation.preparation)
+        self._pace = build_pace(federation.recipe)
+        if federation.recipe.population.source != "fleet":
+            speeds = build_speeds(federation.recipe, federation.population.names)
+            if speeds is not None:
+                self._engine = PacedEngine(self._engine, self._pace, speeds, federation.preparation)
+
+    def resume(self, state: TrainingState) -> None:
+        """Take up what simulated clients were at work on when the state was saved."""
+
+        def replan(round_index: int, memory: State, sent: torch.Tensor, asked: Sequence[int]) -> list[Assignment]:
+            cohort = [self.federation.clients[index] for index in asked]
+            return self._plan(memory, sent, cohort, round_index)[0]
+
+        if isinstance(self._engine, PacedEngine):
+            self._engine.resume(state.work, replan, self.federation.device)
 
     def next_round(self, state: TrainingState) -> tuple[TrainingState, dict[str, Any]]:
         """Run one round; validate where it is due; write the round's line of metrics."""
@@ -179,12 +202,16 @@ class _RoundTrainer:
         while True:
             attempts += 1
             self.federation = self._client_source.available(self.federation, round_index)
-            assignments, method_state = self._plan(state, sent, round_index)
+            at_work = self._engine.at_work()
+            cohort = self._sample(round_index, {one.client.index for one in at_work})
+            assignments, method_state = self._plan(state.method_state, sent, cohort, round_index)
             policy = replace(policy, central=self._central_round(state, sent, round_index))
             try:
-                weighed = policy.weighed(assignments)
+                # What is too much is told by all who are at work: a few who are asked may be one alone.
+                weighed = policy.weighed([*at_work, *assignments])[len(at_work) :]
                 ahead = self._ahead(round_index + 1)
-                result = self._engine.run_round(RoundOrder(sent, weighed, round_index, rate, policy, ahead))
+                order = RoundOrder(sent, weighed, round_index, rate, policy, ahead, state.method_state)
+                result = self._engine.run_round(order)
                 break
             except TooFewAnswers:
                 continue  # with whoever is there by then
@@ -226,9 +253,8 @@ class _RoundTrainer:
                 best = judged
         row["seconds"] = round(time.perf_counter() - started, 4)
         metrics_bytes = self._folder.append_metrics(row) if self._ranks.leads else 0
-        after = TrainingState(
-            round_index + 1, flat, method_state, best, metrics_bytes, result.history, server_state=server_state
-        )
+        history, work = result.history, self._engine.work()
+        after = TrainingState(round_index + 1, flat, method_state, best, metrics_bytes, history, server_state, work)
         return after, row
 
     def _judge(
@@ -260,12 +286,13 @@ class _RoundTrainer:
             points = tuple(sorted(points, key=lambda point: point.price))
         return {"validation_sizes": [{"name": one.name, "macs": one.macs, "value": one.value} for one in points]}
 
-    def _plan(self, state: TrainingState, sent: torch.Tensor, round_index: int) -> tuple[list[Assignment], Any]:
-        generator = named_generator(self.federation.recipe.seed, "plan", round_index)
-        cohort = self._sample(round_index)
+    def _plan(
+        self, memory: State, sent: torch.Tensor, cohort: Sequence[Client], round_index: int
+    ) -> tuple[list[Assignment], State]:
         if not cohort:
-            return [], state.method_state
-        return self.federation.method.plan_round(state.method_state, sent, cohort, round_index, generator)
+            return [], memory
+        generator = named_generator(self.federation.recipe.seed, "plan", round_index)
+        return self.federation.method.plan_round(memory, sent, cohort, round_index, generator)
 
     def _central_round(self, state: TrainingState, sent: torch.Tensor, round_index: int) -> CentralRound | None:
         """Return what the server's noise needs in a round, nothing of which depends on who was drawn for it.
@@ -299,15 +326,13 @@ class _RoundTrainer:
             return np.random.default_rng()  # every node knows the recipe's seed
         return named_generator(recipe.seed, *name)
 
-    def _sample(self, round_index: int) -> list[Client]:
-        federation, training = self.federation, self.federation.recipe.training
-        eligible = federation.participants
-        if training.cohort == "authors":
-            sampled = sample_cohort_as_authors(eligible, training.clients_per_round, round_index)
-        elif training.cohort == "poisson":
-            sampled = sample_cohort_poisson(eligible, self._rate(), self._generator("cohort", round_index))
-        else:
-            sampled = sample_cohort(eligible, training.clients_per_round, self._generator("cohort", round_index))
+    def _sample(self, round_index: int, at_work: Set[int] = frozenset()) -> list[Client]:
+        """Draw whom a round asks, of those who are not at work already."""
+        federation, rule = self.federation, self.federation.recipe.training.cohort
+        eligible, size = self._pace.free(federation.participants, at_work)
+        if not eligible or not size:
+            return []
+        sampled = draw_cohort(rule, eligible, size, round_index, self._generator("cohort", round_index))
         return [federation.clients[index] for index in sampled]
 
     def _ahead(self, round_index: int) -> list[Client]:

@@ -120,6 +120,8 @@ _SUMMARY: Mapping[str, Check] = {
     "partition": _has({}),
     "privacy": _has({}),
     "fairness": _is_fairness,
+    "clock_seconds": _is_number,
+    "ages": _has({"mean": _is_number, "oldest": _is_count}, "mean", "oldest"),
     "refused_replies": _has({"count": _is_count, "by_client": _is_numbers}),
 }
 _ROUND: Mapping[str, Check] = {
@@ -136,4 +138,7 @@ _ROUND: Mapping[str, Check] = {
     "validation_score": _is_number_or_none,
     "validation_sizes": _are_sizes,
     "seconds": _is_number,
+    "clock_seconds": _is_number,
+    "ages": _is_counts,
+    "returned_parameters": _is_count,
 }

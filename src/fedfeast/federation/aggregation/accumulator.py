@@ -50,3 +50,17 @@ class Accumulator:
     def answered(self) -> Tensor:
         """Return where anybody has a say."""
         return torch.gt(self.weights, 0)
+
+
+class ChangeAccumulator(Accumulator):
+    """The same of changes, each against the vector that its client was sent: they may be of different ages."""
+
+    def add_cohort(self, answers: Accumulator, sent: Tensor, factor: float) -> None:
+        """Add what clients answered to one and the same vector, their change multiplied by a factor."""
+        self.sums.add_(answers.sums - answers.weights * sent, alpha=factor)
+        self.weights.add_(answers.weights)
+
+    def merged_with(self, previous: Tensor) -> Tensor:
+        """Return the previous value moved by the weighted mean of changes where somebody answered, else itself."""
+        moved = (previous + self.sums / self.weights).to(previous.dtype)
+        return torch.where(self.answered(), moved, previous)

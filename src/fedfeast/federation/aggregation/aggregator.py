@@ -5,7 +5,7 @@ import logging
 import torch
 from torch import Tensor
 
-from fedfeast.federation.aggregation.accumulator import Accumulator, Answers
+from fedfeast.federation.aggregation.accumulator import Accumulator, Answers, ChangeAccumulator
 from fedfeast.federation.aggregation.central_privacy import CentralRound, PrivateSums
 from fedfeast.federation.aggregation.refusals import NormHistory, Refusal, find_count_fault, find_norm_fault, norm_of
 from fedfeast.federation.aggregation.robust import Aggregation, BufferedAnswers, clip_factors
@@ -15,7 +15,8 @@ from fedfeast.federation.records import Assignment
 class Aggregator:
     """Takes the replies of one round, one by one, and forgets them; what is refused touches nothing.
 
-    Unchecked, for a plain mean in a simulation, a reply is added up and nothing else is done.
+    Unchecked, for a plain mean in a simulation, a reply is added up and nothing else is done. Of replies of several
+    ages the changes are added up, each by the factor that ``take`` is given.
     """
 
     def __init__(
@@ -26,13 +27,15 @@ class Aggregator:
         expected: int,
         checked: bool = True,
         central: CentralRound | None = None,
+        of_ages: bool = False,
     ) -> None:
-        self._checked, self._central = checked, central
+        self._checked, self._central, self._of_ages = checked or of_ages, central, of_ages
         self._clip_bound = history.times(options.clip_multiple) if options.rule == "clipped-mean" else None
         self._refuse_bound = history.times(options.refuse_multiple)
         # Choice: the clipped mean streams once an earlier round gives a bound; the first round waits for its own.
         streams = options.rule == "mean" or self._clip_bound is not None
-        self.sums = Accumulator(flat.numel(), flat.device) if streams else None
+        kind = ChangeAccumulator if of_ages else Accumulator
+        self.sums = kind(flat.numel(), flat.device) if streams else None
         if central is not None:
             self.sums = PrivateSums(flat, central)
         self._buffered: BufferedAnswers | None = None
@@ -57,10 +60,12 @@ class Aggregator:
         counted: Tensor | None = None,
         num_examples: int | None = None,
         farthest: float | None = None,
+        factor: float = 1.0,
     ) -> Refusal | None:
         """Check a reply, given as vectors of the client's layout, and add it; return why it was refused.
 
-        ``num_examples`` is what the client says it trained on, ``farthest`` how far training can lead at all.
+        ``num_examples`` is what the client says it trained on, ``farthest`` how far training can lead at all, and
+        ``factor`` what a change counts for by its age.
         """
         client, slices = assignment.client, assignment.slice_map
         if not self._checked and self.sums is not None:
@@ -82,12 +87,17 @@ class Aggregator:
             return None
         self.norms.append(norm)
         if self._buffered is not None:
-            self._buffered.add(slices, change, norm, assignment.weight, counted)
+            self._buffered.add(slices, factor * change, norm, assignment.weight, counted)
         elif self.sums is not None:
-            if self._clip_bound is not None and norm > self._clip_bound:
-                returned = torch.lerp(sent, returned, float(clip_factors([norm], self._clip_bound)))
-            self.sums.add(slices, returned, assignment.weight, counted)
+            self.sums.add(slices, self._summand(sent, returned, norm, factor), assignment.weight, counted)
         return None
+
+    def _summand(self, sent: Tensor, returned: Tensor, norm: float, factor: float) -> Tensor:
+        """Return what is added up of a reply: its values, of several ages its change; clipped where it must be."""
+        clip = 1.0 if self._clip_bound is None else float(clip_factors([norm], self._clip_bound))
+        if self._of_ages:
+            return factor * clip * (returned - sent)
+        return returned if clip == 1 else torch.lerp(sent, returned, clip)
 
     def refuse(self, assignment: Assignment, reason: str) -> Refusal:
         """Leave a client's reply out of the round, and say so."""

@@ -64,8 +64,11 @@ class UpdatePolicy:
         slices = assignment.slice_map
         return slices.unpack(privatise(slices.pack(sent), slices.pack(returned), self.privacy, generator))
 
-    def aggregator(self, flat: Tensor, expected: int, checked: bool = False) -> Aggregator:
-        """Return what takes the replies of a round; checked, whatever the rule, where they come from elsewhere."""
+    def aggregator(self, flat: Tensor, expected: int, checked: bool = False, of_ages: bool = False) -> Aggregator:
+        """Return what takes the replies of a round; checked, whatever the rule, where they come from elsewhere.
+
+        Replies of several ages left from different vectors, of which ``flat`` is only the newest.
+        """
         checked = checked or not self.is_plain
         expected = self.cohort_size or expected
-        return Aggregator(flat, self.aggregation, self.history, expected, checked, self.central)
+        return Aggregator(flat, self.aggregation, self.history, expected, checked, self.central, of_ages)

@@ -26,6 +26,7 @@ class FederatedNas(OnePassMethod):
     """Of each cohort one client trains the largest network, one the smallest, the others networks drawn at random."""
 
     plans_differ: ClassVar = True
+    plans_whole_cohorts: ClassVar = True
     plans_by_weights: ClassVar = False
     presets: ClassVar = {
         "authors": {"first_weight": 0.9, "last_weight": 0.125, "annealed_share": 0.8, "weighting": "samples"},

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from fedfeast.evaluation import published
 from fedfeast.federation import Client
-from fedfeast.planning.outline import TRAINING_FACTOR, Cost, Outline, outline
+from fedfeast.federation.pacing import TRAINING_FACTOR
+from fedfeast.planning.outline import Cost, Outline, outline
 from fedfeast.planning.plan import count_examples, plan_compute, plan_stated, plan_traffic
 from fedfeast.randomness import named_generator
 from fedfeast.recipes import Recipe
