@@ -25,6 +25,7 @@ from fedfeast.presentation.run_charts import (
 from fedfeast.presentation.sizes import size_charts
 from fedfeast.presentation.tables import (
     best_scores,
+    bytes_facts,
     certainty_column,
     cost_headings,
     costs_of,
@@ -213,6 +214,8 @@ def _tiles(run: Run) -> list[dict[str, str]]:
     tiles = [("rounds", f"{len(rows)} of {run.recipe.training.rounds}")]
     sent = sum(row["payload_parameters"] for row in rows)
     tiles.append(("parameters sent, both ways", format_macs(2 * sent)))
+    if all("bytes_down" in row and "bytes_up" in row for row in rows):
+        tiles += bytes_facts({way: sum(row[way] for row in rows) for way in ("bytes_down", "bytes_up")})
     tiles.append(("training time", f"{sum(row['seconds'] for row in rows):.0f} s"))
     if run.folder.has_summary():
         summary = run.summary

@@ -36,11 +36,13 @@ from fedfeast.recipes.sections import (
     ServerSection,
     TrainingSection,
     VariantsSection,
+    WireSection,
     method_section,
 )
 from fedfeast.recipes.suitability import (
     MEMBERS,
     refuse_noiseless_counts,
+    refuse_two_wires,
     refuse_unsuited_clients,
     refuse_unsuited_division,
     refuse_unsuited_network,
@@ -72,6 +74,7 @@ class Recipe(Section):
     server: ServerSection = ServerSection()
     privacy: PrivacySection = PrivacySection()
     adversary: AdversarySection = AdversarySection()
+    wire: WireSection = WireSection()
     evaluation: EvaluationSection = EvaluationSection()
     checkpoint: CheckpointSection = CheckpointSection()
     engine: EngineSection = EngineSection()
@@ -111,6 +114,12 @@ class Recipe(Section):
         refuse_unsuited_prior(self.training, self.data)
         refuse_unsuited_clients(self.data, self.population, self.evaluation)
         refuse_unsuited_division(self.data, self.population, self.partition, self.evaluation)
+        return self
+
+    @model_validator(mode="after")
+    def _name_the_wire_once(self) -> Self:
+        """Refuse two settings of the same thing."""
+        refuse_two_wires(self.wire, self.fleet)
         return self
 
     @model_validator(mode="after")

@@ -7,12 +7,14 @@ from fedfeast.recipes.sections import (
     AugmentationSection,
     DataSection,
     EvaluationSection,
+    FleetSection,
     NetworkSection,
     PartitionSection,
     PopulationSection,
     PrivacySection,
     TrainingSection,
     VariantsSection,
+    WireSection,
 )
 
 BRANCH_SETTINGS = ("branch", "branch_scale")  # of the package's own residual blocks
@@ -180,4 +182,12 @@ def refuse_unsuited_division(
         raise InvalidInput(
             "partition.loaded = 'as-loaded' reads shards of the authors' permuted pool in the order of the data, and "
             f"data.split_rule = {data.split_rule!r}: set data.split_rule=authors."
+        )
+
+
+def refuse_two_wires(wire: WireSection, fleet: FleetSection) -> None:
+    """Refuse a fleet's own precision of slices beside [wire], which sets it too."""
+    if fleet.wire != "lossless" and wire != WireSection(state_gib=wire.state_gib):
+        raise InvalidInput(
+            f"fleet.wire = {fleet.wire!r} and [wire] set the same thing: leave fleet.wire out, or all of [wire]."
         )

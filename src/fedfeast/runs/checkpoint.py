@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fedfeast.errors import InvalidInput
-from fedfeast.federation import NormHistory, State
+from fedfeast.federation import NormHistory, State, WireMemory
 from fedfeast.federation.server_step import ServedVector
 from fedfeast.whole_files import sha256_of, write_text, write_whole
 
@@ -42,6 +42,7 @@ class TrainingState:
     metrics_bytes: int = 0  # of metrics.jsonl that belong to the finished rounds
     norm_history: NormHistory = field(default_factory=NormHistory)
     server_state: State = field(default_factory=dict)
+    wire_memory: WireMemory = field(default_factory=WireMemory)
 
 
 class CheckpointFolder:
@@ -63,6 +64,7 @@ class CheckpointFolder:
                 self._write(best_name, {"weights": state.best.flat}, score)
         tensors = {"weights": state.flat} | {f"state.{key}": value for key, value in state.method_state.items()}
         tensors |= {f"server.{key}": value for key, value in state.server_state.items()}
+        tensors |= {f"wire.{key}": value for key, value in state.wire_memory.tensors().items()}
         if state.norm_history.medians:
             tensors["norms"] = torch.tensor(state.norm_history.medians, dtype=torch.float64)
         metadata = {
@@ -136,6 +138,7 @@ class CheckpointFolder:
             metrics_bytes=int(metadata["metrics_bytes"]),
             norm_history=NormHistory(() if norms is None else tuple(norms.tolist())),
             server_state=_named(tensors, "server."),
+            wire_memory=WireMemory.read(_named(tensors, "wire.")),
         )
 
     def _write(self, name: str, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:

@@ -402,6 +402,7 @@ class Run:
                 "mean_payload_parameters": sent / answers,
                 "reduction": full * answers / sent,
                 "parameters_both_ways": 2 * sent,
+                **_count_bytes(rows),
                 "planned": plan_traffic(outline(self.recipe)),
             },
             "partition": federation.partition.report(),
@@ -409,6 +410,12 @@ class Run:
             "training_seconds": round(sum(row["seconds"] for row in rows), 2),
             **_summarise_policy(self.recipe, rows, self.folder.released()),
         }
+
+
+def _count_bytes(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Return the bytes of all messages of training by direction, where every round counted them."""
+    ways = ("bytes_down", "bytes_up")
+    return {way: sum(row[way] for row in rows) for way in ways if all(way in row for row in rows)}
 
 
 def _describe_clients(federation: Federation, natural: NaturalSplit) -> dict[str, Any]:
