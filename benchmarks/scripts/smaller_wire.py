@@ -2,7 +2,9 @@
 
 On digits, on the CPU: python benchmarks/scripts/smaller_wire.py --out benchmarks/results/DATE-smaller-wire.md
 400 rounds of CIFAR-100 on a GPU: python benchmarks/scripts/smaller_wire.py cifar100-short --set training.rounds=400
-    --set data.folder=DATA --seeds 0 --folder runs/smaller-wire --out benchmarks/results/DATE-smaller-wire-cifar100.md
+    --set data.folder=DATA --set wire.state_gib=8 --set checkpoint.every_rounds=200 --seeds 0 --folder runs/smaller-wire
+    --out benchmarks/results/DATE-smaller-wire-cifar100.md
+A call that was stopped goes on where the same --folder is given; --only names the settings to train.
 """
 
 import argparse
@@ -61,7 +63,7 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
     ]
     lines.append("|---|---|---|---|---|---|---|")
     plain = {row["seed"]: row for row in rows if not row["wire"]}
-    for name in SETTINGS:
+    for name in dict.fromkeys(row["setting"] for row in rows):
         own = [row for row in rows if row["setting"] == name]
         down, up = (mean(row[way] for row in own) / 1e6 for way in ("bytes_down", "bytes_up"))
         whole = mean(row["bytes_down"] + row["bytes_up"] for row in plain.values()) / 1e6
@@ -78,6 +80,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipe", nargs="?", default="digits")
     parser.add_argument("--set", action="append", default=[], help="a setting of the recipe, key=value")
+    parser.add_argument("--only", choices=SETTINGS, nargs="+", default=list(SETTINGS), metavar="SETTING")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--folder", type=Path, help="keep the runs here: a call that was stopped goes on")
     parser.add_argument("--out", type=Path, help="write the result here, and its numbers beside it")
@@ -88,7 +91,7 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         rows = []
         for seed in given.seeds:
-            for name in SETTINGS:
+            for name in dict.fromkeys(["lossless", *given.only]):
                 rows.append(measure(given.recipe, name, seed, settings, folder))
                 print(json.dumps(rows[-1]), flush=True)
     words = " ".join(["benchmarks/scripts/smaller_wire.py", given.recipe, *(f"--set {one}" for one in given.set)])

@@ -1,5 +1,6 @@
 """What a node remembers between rounds: by run and round, in its own folder, and never more than a saving."""
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -72,8 +73,9 @@ def test_without_the_base_it_asks_for_whole_weights(tmp_path: Path, memory: Node
 def test_a_damaged_file_and_a_full_disk_cost_nothing_but_savings(
     tmp_path: Path, memory: NodeMemory, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(logging.getLogger("fedfeast"), "propagate", True)
     memory.path.write_bytes(b"no tensors")
     assert opened(tmp_path).content.held is None
     (tmp_path / "file").write_text("in the way")
-    monkeypatch.setattr("logging.Logger.propagate", True, raising=False)
     opened(tmp_path / "file").save(ClientMemory(), 1)
+    assert "what was sent is not remembered" in caplog.text
