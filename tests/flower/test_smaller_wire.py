@@ -12,7 +12,7 @@ from torch import Tensor
 from fedfeast.flower import fleet as fleet_module
 from fedfeast.flower.engine import FleetClients
 from fedfeast.flower.fleet import Fleet
-from fedfeast.flower.messages import from_json
+from fedfeast.flower.messages import from_json, to_json
 from fedfeast.flower.wire import from_array, to_array
 from fedfeast.recipes import load_recipe
 from fedfeast.runs import Run
@@ -93,7 +93,7 @@ def test_a_client_that_asks_for_whole_weights_for_ever_is_asked_no_more(grid: Lo
     def whine(message: Message, reply: Message) -> Message:
         if (message.metadata.message_type, message.metadata.dst_node_id) == ("train", 10):
             report = {"problem": "no", "needs_whole": True}
-            return Message(RecordDict({"report": fleet_module.to_json(report)}), reply_to=message)
+            return Message(RecordDict({"report": to_json(report)}), reply_to=message)
         return reply
 
     grid.meddle = whine
