@@ -15,9 +15,9 @@ from fedfeast.federation import Assignment, Method, privatise
 from fedfeast.federation.wire.link import answer
 from fedfeast.federation.wire.memory import ClientMemory, Kept
 from fedfeast.flower.evaluation.answering import Evaluation
+from fedfeast.flower.memory.node_memory import NeedsWhole, NodeMemory
 from fedfeast.flower.messages import MOST_TERMS_BYTES, EvaluationOrder, Order, Unreadable, from_json, to_json
 from fedfeast.flower.node import Node, read_node, require_consent
-from fedfeast.flower.node_memory import NeedsWhole, NodeMemory
 from fedfeast.flower.terms import Terms, read_terms, space_of
 from fedfeast.flower.wire import (
     pack_arrays,

@@ -37,8 +37,8 @@ from fedfeast.federation.wire.link import Delivery, deliver, merged_answer
 from fedfeast.federation.wire.memory import ClientMemory, Kept
 from fedfeast.flower.evaluation.asking import FleetEvaluator
 from fedfeast.flower.fleet import Fleet, error_of
+from fedfeast.flower.memory.node_memory import sha256_of_values
 from fedfeast.flower.messages import Report, Unreadable, from_json, num_bytes, one_line, to_json
-from fedfeast.flower.node_memory import sha256_of_values
 from fedfeast.flower.wire import pack_arrays, pack_assignment, pack_slice, unpack_arrays, unpack_slice, wire_dtype
 from fedfeast.recipes.building import build_privacy, build_sgd, build_wire
 from fedfeast.runs.assembly import Federation

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from fedfeast.federation.wire.memory import ClientMemory, Kept
+from fedfeast.flower.memory.node_memory import NeedsWhole, NodeMemory, sha256_of_values
 from fedfeast.flower.messages import Order, Unreadable
-from fedfeast.flower.node_memory import NeedsWhole, NodeMemory, sha256_of_values
 from fedfeast.networks import Layout
 from fedfeast.routing import LeadingSlices
 
