@@ -1,6 +1,11 @@
-"""Differential privacy that still learns: 20,000 simulated clients, 2,400 a round, a network of 442 numbers at most."""
+"""Differential privacy that still learns: local noise by default; `central` and `digits`: noise by a trusted server.
+
+`local`: 20,000 clients of the synthetic set, 2,400 a round, 442 numbers at most; `central`: the same clients, 600 a
+round, 6,706 numbers; `digits`: 1,100 clients with one handwritten digit each. Further arguments are settings.
+"""
 
 import json
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -10,6 +15,7 @@ import torch
 from torch import nn
 
 import fedfeast
+from fedfeast.recipes.recipe import parse_setting
 
 
 class Small(nn.Module):
@@ -26,6 +32,11 @@ class Small(nn.Module):
 
 @fedfeast.elastic(width=[8, 16])
 def small(width: int, *, shape: tuple[int, ...], classes: int) -> nn.Module:
+    return Small(width, shape, classes)
+
+
+@fedfeast.elastic(width=[16, 64, 248])
+def wide(width: int, *, shape: tuple[int, ...], classes: int) -> nn.Module:
     return Small(width, shape, classes)
 
 
@@ -50,17 +61,43 @@ SETTINGS: dict[str, Any] = {
     "training.weight_decay": 0.0,
     "evaluation.every_rounds": 2,
 }
+CENTRAL: dict[str, Any] = {
+    **SETTINGS,
+    "population.least_macs": 420.0,
+    "population.greatest_macs": 9_000.0,
+    "privacy.mechanism": "central",
+    "privacy.clip_norm": 1.0,
+    "training.cohort": "poisson",
+    "training.rounds": 30,
+    "training.clients_per_round": 600,
+    "evaluation.every_rounds": 10,
+}
+DIGITS: dict[str, Any] = {
+    **CENTRAL,
+    "data.name": "digits",
+    "data.validation_examples": 160,
+    "data.calibration_examples": 120,
+    "population.num_clients": 1100,
+    "population.greatest_macs": 4000.0,
+    "privacy.noise_multiplier": 2.0,
+    "privacy.least_holders": 110.0,  # few can afford the largest network: as little noise where few hold a position
+    "training.rounds": 100,
+    "training.clients_per_round": 110,
+}
+KINDS = {"local": (SETTINGS, small), "central": (CENTRAL, wide), "digits": (DIGITS, wide)}
 
 
 def main() -> None:
-    started = time.perf_counter()
+    started, (kind, *given) = time.perf_counter(), sys.argv[1:] or ["local"]
+    settings, network = KINDS[kind]
+    settings = {**settings, **dict(parse_setting(one) for one in given)}
     with tempfile.TemporaryDirectory() as folder:
-        run = fedfeast.train("digits", Path(folder) / "run", SETTINGS, network=small)
+        run = fedfeast.train("digits", Path(folder) / "run", settings, network=network)
         result = {
             "seconds": round(time.perf_counter() - started, 1),
             "population_score": run.population_score,
             "curve": {str(point.macs): point.accuracy for point in run.curve.points},
-            "privacy": run.summary["privacy"],
+            "privacy": run.summary.get("privacy"),
         }
     print(json.dumps(result, indent=2))
 

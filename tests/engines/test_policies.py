@@ -13,6 +13,8 @@ from fedfeast.federation import (
     Accumulator,
     Adversary,
     Aggregation,
+    CentralPrivacy,
+    CentralRound,
     Engine,
     LocalSgd,
     NormHistory,
@@ -21,6 +23,7 @@ from fedfeast.federation import (
     RoundResult,
     UpdatePolicy,
     Wire,
+    expected_holders,
 )
 from fedfeast.randomness import named_generator
 from fedfeast.recipes import load_recipe
@@ -28,6 +31,7 @@ from fedfeast.runs.assembly import Federation, assemble
 
 RATE = 0.1
 COHORT = 4
+ENGINES = ("eager", "graphs", "alone")
 POLICIES = {
     "clipped mean": UpdatePolicy(Aggregation("clipped-mean"), history=NormHistory((0.05,))),
     "first clipped mean": UpdatePolicy(Aggregation("clipped-mean")),
@@ -67,13 +71,14 @@ def federation(method: str) -> Federation:
     return assemble(load_recipe("digits", {**TINY, **METHODS[method], "engine.precision": "float64"}))
 
 
-def run(engine: str, method: str, policy: UpdatePolicy) -> tuple[RoundResult, torch.Tensor]:
+def run(engine: str, method: str, policy: UpdatePolicy, cohort_size: int = COHORT) -> tuple[RoundResult, torch.Tensor]:
     built = federation(method)
     sgd = built.method.optimiser(LocalSgd(5e-3, 5.0))
     parts = (built.method, built.examples, built.preparation, sgd, built.recipe.seed)
     whole, flat = torch.float64, built.initial_weights()
-    cohort = [built.clients[index] for index in built.participants[:COHORT]]
+    cohort = [built.clients[index] for index in built.participants[:cohort_size]]
     planned, _ = built.method.plan_round(built.method.initial_state(), flat, cohort, 0, named_generator(0))
+    planned = policy.weighed(planned) if policy.central is not None else planned
     eager = EagerEngine(*parts, whole, built.device)
     chosen: Engine = eager
     if engine == "graphs":
@@ -85,9 +90,7 @@ def run(engine: str, method: str, policy: UpdatePolicy) -> tuple[RoundResult, to
 
 @pytest.mark.parametrize(("method", "policy"), CASES)
 def test_engines_agree(method: str, policy: str) -> None:
-    (eager, flat), (graphs, _), (alone, _) = (
-        run(engine, method, POLICIES[policy]) for engine in ("eager", "graphs", "alone")
-    )
+    (eager, flat), (graphs, _), (alone, _) = (run(engine, method, POLICIES[policy]) for engine in ENGINES)
     moved = float((eager.flat - flat).norm())
     assert moved > 0
     assert float((graphs.flat - eager.flat).norm()) < 1e-6 * moved
@@ -97,6 +100,38 @@ def test_engines_agree(method: str, policy: str) -> None:
     named = [federation(method).clients[1].name] if policy == "norm check" else []
     assert [one.client for one in eager.refusals] == named
     assert [one.client for one in graphs.refusals] == [one.client for one in eager.refusals]
+
+
+def central(method: str, multiplier: float = 0.01) -> UpdatePolicy:
+    built = federation(method)
+    flat = built.initial_weights()
+    clients = [built.clients[index] for index in built.participants]
+    holders = expected_holders(built.method, built.method.initial_state(), flat, clients, 0.1, 0)
+    return UpdatePolicy(central=CentralRound(CentralPrivacy(0.1, multiplier), holders, 5))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_engines_agree_on_a_noisy_sum(method: str) -> None:
+    (eager, flat), (graphs, _), (alone, _) = (run(engine, method, central(method)) for engine in ENGINES)
+    moved = float((eager.flat - flat).norm())
+    assert moved > 0
+    assert float((graphs.flat - eager.flat).norm()) < 1e-6 * moved
+    assert torch.equal(alone.flat, eager.flat)
+    assert torch.equal(graphs.answered, eager.answered)
+    louder, _ = run("eager", method, central(method, 1e6))
+    assert float((louder.flat - flat).norm()) > 100 * moved
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_nobody_may_be_drawn(engine: str) -> None:
+    policy = central("feast")
+    nobody, flat = run(engine, "feast", policy, cohort_size=0)
+    assert nobody.num_steps == 0
+    assert nobody.losses == {}
+    assert (nobody.flat != flat)[policy.central.holders > 0].all()  # type: ignore[union-attr]
+    for rule in ("mean", "median"):
+        unchanged, _ = run(engine, "feast", UpdatePolicy(Aggregation(rule)), cohort_size=0)
+        assert torch.equal(unchanged.flat, flat)
 
 
 @pytest.mark.parametrize("engine", ["eager", "graphs"])

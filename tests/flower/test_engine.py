@@ -1,5 +1,6 @@
 import json
 import logging
+import shutil
 from collections.abc import Callable
 from math import inf
 from pathlib import Path
@@ -10,7 +11,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from natural_data import CLIENTS, natural_recipe
 
-from fedfeast.federation import Engine, Privacy, RoundOrder, spent_epsilon
+from fedfeast.federation import CentralPrivacy, Engine, Privacy, RoundOrder, spent_centrally, spent_epsilon
 from fedfeast.flower import engine as engine_module
 from fedfeast.flower import fleet as fleet_module
 from fedfeast.flower.engine import FleetClients, FleetEngine
@@ -22,6 +23,7 @@ from fedfeast.randomness import named_generator
 from fedfeast.recipes import load_recipe
 from fedfeast.runs import Run
 from fedfeast.runs.assembly import Federation, assemble
+from fedfeast.runs.training import Silent
 
 from .conftest import SMALL, LocalGrid, error_reply
 
@@ -251,6 +253,39 @@ def test_private_updates_are_made_on_the_node_and_every_one_asked_for_counts(
     # Norms of changes are those of the noise, 3 x 2C on every position.
     deviation = state.norm_history.medians[0] / (run.folder.metrics()[0]["payload_parameters"] / 3) ** 0.5
     assert 0.3 * 0.06 < deviation < 3 * 0.06
+
+
+class DiesInTheSecondRound(Silent):
+    def on_round(self, row: dict[str, Any]) -> None:
+        if row["round"] == 2:
+            raise RuntimeError("killed")  # after the noise was added, before the round is kept
+
+
+def test_a_trusted_servers_rounds_count_before_they_are_made_and_again_when_repeated(
+    grid: LocalGrid, make_fleet: MakeFleet
+) -> None:
+    central = ("privacy.mechanism=central", "privacy.clip_norm=0.5", "training.cohort=poisson", "training.rounds=3")
+    settings = (*central, "privacy.noise_multiplier=2", "training.clients_per_round=2", "fleet.least_answers=3")
+    fleet = make_fleet(grid, *settings)
+    fleet.gather(0)
+    with pytest.raises(RuntimeError, match="killed"):
+        Run.open(fleet.folder.path).train(DiesInTheSecondRound(), FleetClients(fleet))
+    noted = fleet.folder.path / "released.jsonl"
+    assert [json.loads(line) for line in noted.read_text().splitlines()] == [
+        {"round": index, "sampling_rate": pytest.approx(2 / 3)} for index in (1, 2)
+    ]
+    with noted.open("a") as file:
+        file.write('{"round": 2, "sampl')  # not finished when the process died: nothing was made by it
+    run = train(fleet)
+    assert [json.loads(line)["round"] for line in noted.read_text().splitlines()] == [1, 2, 2, 3]
+    spent, rows = run.summary["privacy"], run.folder.metrics()
+    assert spent["rounds"] == 4
+    assert spent["epsilon"] == spent_centrally(CentralPrivacy(0.5, 2.0), {2 / 3: 4}) == rows[-1]["epsilon"]
+    assert all(row["losses"] == {} and "attempts" not in row for row in rows)  # nobody is drawn a second time
+    # Every node knows the recipe's seed: neither the noise nor who is drawn may follow from it.
+    first = weights(run)
+    shutil.rmtree(fleet.folder.path)
+    assert not torch.equal(weights(train(make_fleet(grid, *settings))), first)
 
 
 def test_a_late_answer_is_dropped_and_the_node_is_left_alone_until_then(

@@ -175,6 +175,7 @@ def consents(settings: dict[str, Any], config: dict[str, Any]) -> None:
 
 
 PRIVATE = {"privacy.clip_norm": 1.0, "privacy.noise_multiplier": 1.5}
+CENTRAL = {**PRIVATE, "privacy.mechanism": "central", "training.cohort": "poisson"}
 
 
 def test_a_node_may_insist_on_its_own_recipe(tmp_path: Path) -> None:
@@ -184,6 +185,11 @@ def test_a_node_may_insist_on_its_own_recipe(tmp_path: Path) -> None:
     own = tmp_path / "own.toml"
     own.write_text(load_recipe("digits", PRIVATE).to_toml())
     consents(PRIVATE, {"recipe": str(own)})
+    with pytest.raises(InvalidInput, match="it would add the noise itself"):
+        consents(CENTRAL, {"recipe": str(own)})
+    trusting = tmp_path / "trusting.toml"
+    trusting.write_text(load_recipe("digits", CENTRAL).to_toml())
+    consents(CENTRAL, {"recipe": str(trusting)})
     with pytest.raises(InvalidInput, match=r"without privacy, and it insists on a privacy.clip_norm of at most 1"):
         consents({}, {"recipe": str(own)})
 
@@ -204,6 +210,13 @@ def test_a_node_may_insist_on_its_own_recipe(tmp_path: Path) -> None:
             "noise_multiplier = 1.5, and it insists on a privacy.noise_multiplier",
         ),
         (PRIVATE, {"most-clip-norm": 0.5}, "clip_norm = 1 and .* it insists on a privacy.clip_norm of at most 0.5"),
+        (CENTRAL, {}, None),
+        (
+            CENTRAL,
+            {"least-noise-multiplier": 1},
+            "it would add the noise itself, and it insists on a privacy.noise_mul",
+        ),
+        (CENTRAL, {"most-clip-norm": 1}, "it would add the noise itself, and it insists on a privacy.clip_norm"),
         (PRIVATE, {"most-clip-norm": "much"}, "its most-clip-norm is 'much': give a positive number"),
         (PRIVATE, {"least-noise-multiplier": float("nan")}, "its least-noise-multiplier is nan"),
     ],

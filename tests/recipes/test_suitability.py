@@ -225,3 +225,48 @@ def test_what_has_no_single_classes_is_not_mixed_unless_asked_for(data: Path) ->
     text = 'name = "levels"\n[data]\nname = "levels"\n'
     section = parse_recipe(text, "levels", settings).augmentation
     assert (section.mixing, section.flip) == ("off", True)
+
+
+CENTRAL = {"privacy.mechanism": "central", "privacy.clip_norm": 1.0, "training.cohort": "poisson"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"privacy.clip_norm": "none"}, "privacy.mechanism = 'central' bounds nothing without privacy.clip_norm: set"),
+        ({"training.cohort": "named"}, "training.cohort = 'named': set training.cohort=poisson"),
+        ({"training.cohort": "authors"}, "training.cohort = 'authors': set training.cohort=poisson"),
+        ({"method.name": "superfednas"}, "SuperFedNas gives a client its network by who else takes part"),
+        ({"method.name": "deepfednas"}, "DeepFedNas gives a client its network by who else takes part"),
+        ({"aggregation.rule": "median"}, "aggregation.rule = 'median' weighs answers against each other"),
+        ({"aggregation.refuse_multiple": 5.0}, "aggregation.refuse_multiple = 5.0 compares a change with those of"),
+        ({"aggregation.weight_cap": 2.0}, "aggregation.weight_cap = 2.0 follows the weights of others"),
+        ({"aggregation.activated_share": True}, "aggregation.activated_share = True divides by what this round's"),
+        ({"aggregation.weigh": "alike", "privacy.usual_examples": 9.0}, "contradict each other: leave one of them out"),
+        ({"privacy.most_weight": 2.0}, "privacy.most_weight = 2 has no effect where all clients weigh 1: set"),
+        (
+            {"privacy.mechanism": "local", "privacy.usual_examples": 9.0},
+            "privacy.usual_examples = 9 is for noise that the",
+        ),
+        ({"evaluation.by": "clients"}, "tells counts and statistics without noise"),
+    ],
+)
+def test_what_central_privacy_could_not_hide_is_refused(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidInput, match=sentence):
+        load_recipe("digits", {**CENTRAL, **settings})
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"privacy.usual_examples": 20.0, "privacy.most_weight": 3.0},
+        {"server.optimiser": "adam"},
+        {"server.average": 0.9},
+        {"aggregation.weigh": "alike"},
+        {"adversary.share": 0.2},
+        *({"method.name": name} for name in ("fedavg", "heterofl", "fjord", "fedrolex", "scalefl", "fiarse")),
+    ],
+)
+def test_what_follows_the_noise_goes_with_central_privacy(settings: dict[str, Any]) -> None:
+    assert load_recipe("digits", {**CENTRAL, **settings}).privacy.mechanism == "central"

@@ -8,7 +8,8 @@ import torch
 from tiny import TINY
 
 from fedfeast.errors import InvalidInput
-from fedfeast.federation import Privacy, spent_epsilon
+from fedfeast.federation import CentralPrivacy, Privacy, spent_centrally, spent_epsilon
+from fedfeast.planning.plan import plan_recipe
 from fedfeast.presentation.report import write_report
 from fedfeast.presentation.tables import policy_facts
 from fedfeast.recipes import load_recipe
@@ -24,6 +25,14 @@ SHORT: dict[str, Any] = {
     "checkpoint.every_rounds": 2,
 }
 ROBUST = {**SHORT, "aggregation.rule": "clipped-mean", "aggregation.refuse_multiple": 4.0, "adversary.share": 0.5}
+CENTRAL = {
+    **SHORT,
+    "training.cohort": "poisson",
+    "evaluation.every_rounds": 2,
+    "privacy.mechanism": "central",
+    "privacy.clip_norm": 0.5,
+    "privacy.noise_multiplier": 0.8,
+}
 
 
 class StopAfter(Silent):
@@ -103,3 +112,38 @@ def test_training_that_would_follow_noise_says_so_before_it_begins(
     with caplog.at_level("WARNING", "fedfeast"):
         Run.create("digits", tmp_path / "run", settings).train()
     assert sum("times the update itself" in message for message in caplog.messages) == 1
+
+
+def test_central_privacy_is_told_everywhere_and_survives_a_stop(tmp_path: Path) -> None:
+    unbroken = Run.create("digits", tmp_path / "unbroken", CENTRAL).train()
+    with pytest.raises(Interrupted):
+        Run.create("digits", tmp_path / "broken", CENTRAL).train(StopAfter())
+    broken = Run.create("digits", tmp_path / "broken", CENTRAL).train()
+    states = [run.folder.checkpoints.load_latest()[0] for run in (unbroken, broken)]
+    assert states[0] is not None
+    assert states[1] is not None
+    assert torch.equal(states[0].flat, states[1].flat)  # a repeated round has the same noise: it counts once
+    rate, privacy = 4 / len(unbroken.federation.participants), CentralPrivacy(0.5, 0.8)
+    for run in (unbroken, broken):
+        rows, spent = run.folder.metrics(), run.summary["privacy"]
+        assert spent["epsilon"] == spent_centrally(privacy, {rate: 4}) == rows[3]["epsilon"]
+        assert rows[1]["epsilon"] == spent_centrally(privacy, {rate: 2})
+        assert (spent["rounds"], spent["sampling_rate"]) == (4, rate)
+        assert "epsilon" not in rows[0]
+        assert all(row["losses"] == {} for row in rows)
+    assert len({len(row["clients"]) for row in unbroken.folder.metrics()}) > 1  # cohorts differ in size
+    assert plan_recipe("digits", CENTRAL)["privacy"]["epsilon"] == unbroken.summary["privacy"]["epsilon"]
+    facts = dict(policy_facts(unbroken.summary))
+    assert facts["privacy"].endswith("4 rounds, central")
+    assert facts["privacy"] in write_report([unbroken], tmp_path / "report.html")[0].read_text()
+
+
+def test_a_run_whose_cohorts_are_empty_ends_all_the_same(tmp_path: Path) -> None:
+    settings = {**CENTRAL, "population.num_clients": 400, "population.greatest_macs": 2e5}
+    run = Run.create("digits", tmp_path / "run", {**settings, "training.clients_per_round": 1, "training.rounds": 6})
+    rows = run.train().folder.metrics()
+    assert any(row["clients"] == [] for row in rows)
+    assert run.summary["privacy"]["rounds"] == 6
+    plain = {**SHORT, "training.cohort": "poisson", "training.clients_per_round": 1, "training.rounds": 6}
+    other = Run.create("digits", tmp_path / "plain", plain).train()
+    assert any(row["clients"] == [] for row in other.folder.metrics())

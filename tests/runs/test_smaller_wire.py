@@ -83,6 +83,14 @@ def test_two_names_of_one_thing_are_refused() -> None:
         load_recipe("digits", {"wire.down_deltas": True})
 
 
+def test_central_privacy_wants_a_wire_without_memory() -> None:
+    central = {"privacy.clip_norm": 1.0, "privacy.mechanism": "central", "wire.up": "int8"}
+    with pytest.raises(InvalidInput, match=r"remember nothing of earlier ones: set wire.error_feedback=false"):
+        load_recipe("digits", central)
+    with pytest.raises(InvalidInput, match=r"wire.up_topk = 0.1 lets clients choose"):
+        load_recipe("digits", {**central, "wire.error_feedback": False, "wire.up_topk": 0.1})
+
+
 def test_float32_is_what_the_weights_are(tmp_path: Path) -> None:
     settings = {**SHORT, "training.rounds": 1}
     named = {**settings, "wire.down": "float32", "wire.up": "float32"}

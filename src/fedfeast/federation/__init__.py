@@ -9,6 +9,9 @@ from fedfeast.federation.aggregation.accumulator import Answers as Answers
 from fedfeast.federation.aggregation.adversary import Adversary as Adversary
 from fedfeast.federation.aggregation.adversary import choose_adversaries as choose_adversaries
 from fedfeast.federation.aggregation.aggregator import Aggregator as Aggregator
+from fedfeast.federation.aggregation.central_privacy import CentralPrivacy as CentralPrivacy
+from fedfeast.federation.aggregation.central_privacy import CentralRound as CentralRound
+from fedfeast.federation.aggregation.central_privacy import spent_centrally as spent_centrally
 from fedfeast.federation.aggregation.privacy import Privacy as Privacy
 from fedfeast.federation.aggregation.privacy import privatise as privatise
 from fedfeast.federation.aggregation.privacy import require_accountant as require_accountant
@@ -22,11 +25,14 @@ from fedfeast.federation.aggregation.robust import BufferedAnswers as BufferedAn
 from fedfeast.federation.aggregation.update_policy import UpdatePolicy as UpdatePolicy
 from fedfeast.federation.cohort import sample_cohort as sample_cohort
 from fedfeast.federation.cohort import sample_cohort_as_authors as sample_cohort_as_authors
+from fedfeast.federation.cohort import sample_cohort_poisson as sample_cohort_poisson
+from fedfeast.federation.cohort import sampling_rate as sampling_rate
 from fedfeast.federation.engine import Collected as Collected
 from fedfeast.federation.engine import Engine as Engine
 from fedfeast.federation.engine import RoundOrder as RoundOrder
 from fedfeast.federation.engine import RoundResult as RoundResult
 from fedfeast.federation.engine import TooFewAnswers as TooFewAnswers
+from fedfeast.federation.expected_holders import expected_holders as expected_holders
 from fedfeast.federation.local_sgd import LocalSgd as LocalSgd
 from fedfeast.federation.losses import CLASS_PRIOR as CLASS_PRIOR
 from fedfeast.federation.losses import mixed_cross_entropy as mixed_cross_entropy

@@ -71,8 +71,11 @@ class Engine(ABC):
         """Train every assignment from the same global vector and take the answers in."""
 
     def run_round(self, order: RoundOrder) -> RoundResult:
-        """Train every assignment from the same global vector and merge the answers."""
-        collected = self.collect(order)
+        """Train every assignment from the same global vector and merge the answers; a cohort may be empty."""
+        if order.assignments:
+            collected = self.collect(order)
+        else:
+            collected = Collected(order.policy.aggregator(order.flat, expected=0).answers, 0, {})
         losses = {role: total / count for role, (total, count) in sorted(collected.losses.items())}
         merged = self.method.merge(order.flat, collected.answers)
         return RoundResult(

@@ -124,7 +124,7 @@ class FleetEngine(Engine):
         self._terms: ConfigRecord = to_json(fleet.terms.to_json())
 
     def collect(self, order: RoundOrder) -> Collected:
-        """Send every client its slice; take in what comes back before the deadline. Noise is the clients' own."""
+        """Send every client its slice; take in what comes back before the deadline. Local noise is the clients' own."""
         order = replace(order, flat=order.flat.cpu())
         this = _Round(order, order.policy.aggregator(order.flat, len(order.assignments), checked=True))
         try:
@@ -134,7 +134,9 @@ class FleetEngine(Engine):
             for assignment in order.assignments:
                 self._send(assignment, this)
             self._receive(this)
-            self._require_enough(this, len(order.assignments))
+            if order.policy.central is None:
+                # To draw again until enough answer would make who answers likelier to be drawn than is counted.
+                self._require_enough(this, len(order.assignments))
         except BaseException:
             this.aggregator.close()
             raise

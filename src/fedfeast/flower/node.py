@@ -74,11 +74,14 @@ def require_consent(recipe: Recipe, method: Method, node_config: Mapping[str, An
         own = load_recipe(str(node_config["recipe"]))
         if space_of(method) != space_of(build_method(own)[0]):
             raise InvalidInput(f"the server's network is not that of its own recipe {own.name}: it does not train it.")
-        _require_privacy(recipe, own.privacy.clip_norm, own.privacy.noise_multiplier if own.privacy.clip_norm else None)
+        least_noise = own.privacy.noise_multiplier if own.privacy.clip_norm else None
+        _require_privacy(recipe, own.privacy.clip_norm, least_noise, trusts_server=own.privacy.mechanism == "central")
     _require_privacy(recipe, _number(node_config, "most-clip-norm"), _number(node_config, "least-noise-multiplier"))
 
 
-def _require_privacy(recipe: Recipe, most_clip_norm: float | None, least_noise: float | None) -> None:
+def _require_privacy(
+    recipe: Recipe, most_clip_norm: float | None, least_noise: float | None, trusts_server: bool = False
+) -> None:
     """Refuse terms with a larger clip norm or less noise than the node insists on, or with no privacy at all."""
     if most_clip_norm is None and least_noise is None:
         return
@@ -90,6 +93,11 @@ def _require_privacy(recipe: Recipe, most_clip_norm: float | None, least_noise: 
     insists = f"it insists on a {' and a '.join(wanted)}"
     if asked.clip_norm is None:
         raise InvalidInput(f"the server asks for updates without privacy, and {insists}: set them in the recipe.")
+    if asked.mechanism == "central" and not trusts_server:
+        raise InvalidInput(
+            f"the server asks for updates to which it would add the noise itself, and {insists} of its own: set "
+            "privacy.mechanism=local in the recipe."
+        )
     too_loose = most_clip_norm is not None and asked.clip_norm > most_clip_norm
     too_little = least_noise is not None and asked.noise_multiplier < least_noise
     if too_loose or too_little:

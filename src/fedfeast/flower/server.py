@@ -88,7 +88,8 @@ def fleet_recipe(base: Recipe) -> Recipe:
     settings: dict[str, Any] = {"population.source": "fleet", "population.file": "none", "checkpoint.every_rounds": 1}
     if base.population.correlation is not None:
         settings["population.correlation"] = "none"  # of budgets that are dealt out; the fleet's are its own
-    if base.aggregation.refuse_multiple is None:
+    # Central privacy clips every change, and must not compare one with those of others.
+    if base.aggregation.refuse_multiple is None and base.privacy.mechanism != "central":
         settings["aggregation.refuse_multiple"] = REFUSE_MULTIPLE
     if base.aggregation.weight_cap is None and base.aggregation.rule != "mean":
         settings["aggregation.weight_cap"] = WEIGHT_CAP

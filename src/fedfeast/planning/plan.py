@@ -15,6 +15,7 @@ from fedfeast.planning.batching import plan_batches
 from fedfeast.planning.coverage import cover
 from fedfeast.planning.device_memory import plan_memory
 from fedfeast.planning.outline import BudgetGroup, Outline, outline, refuse_larger_cohorts
+from fedfeast.planning.privacy_noise import plan_privacy
 from fedfeast.planning.timing import PassTimes, predict_time
 from fedfeast.planning.validated_sizes import further_sizes, share_of_training
 from fedfeast.population import Partition, Population
@@ -76,6 +77,9 @@ def plan_recipe(
     realized = expected if partition is None else partition.shards.sizes
     plan["coverage"] = cover(built, np.asarray(realized, dtype=np.float64))
     plan["sizes"] = _plan_sizes(built, np.asarray(realized, dtype=np.float64))
+    privacy = plan_privacy(built, np.asarray(realized))
+    if privacy is not None:
+        plan["privacy"] = privacy
     if times is not None:
         plan["time"] = predict_time(built, expected, times)
     return plan

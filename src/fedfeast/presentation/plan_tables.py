@@ -79,11 +79,21 @@ def _lines(plan: Plan) -> dict[str, str]:
         lines["psi_min, psi_max (local steps a round)"] = (
             f"{plan['coverage']['psi_min']:.3g}, {plan['coverage']['psi_max']:.3g}"
         )
+    lines |= _privacy_lines(plan.get("privacy"))
     if plan["memory"] is not None:
         lines |= _memory_lines(plan["memory"])
     if "time" in plan:
         lines |= _time_lines(plan["time"])
     return lines
+
+
+def _privacy_lines(spent: Mapping[str, Any] | None) -> dict[str, str]:
+    if spent is None:
+        return {}
+    return {
+        "privacy after all rounds": f"epsilon {spent['epsilon']:.3g} at delta {spent['delta']:g}",
+        "privacy noise over a round's update": f"{spent['noise_over_update']:.3g}",
+    }
 
 
 def _time_lines(time: Mapping[str, Any]) -> dict[str, str]:

@@ -181,12 +181,9 @@ def policy_facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         facts.append(("refused replies", f"{refused['count']} from {len(refused['by_client'])} clients"))
     if "privacy" in summary:
         spent = summary["privacy"]
-        facts.append(
-            (
-                "privacy",
-                f"epsilon {spent['epsilon']:.3g} at delta {spent['delta']:g}, {spent['participations']} updates",
-            )
-        )
+        is_central = spent.get("mechanism") == "central"
+        over = f"{spent['rounds']} rounds, central" if is_central else f"{spent['participations']} updates"
+        facts.append(("privacy", f"epsilon {spent['epsilon']:.3g} at delta {spent['delta']:g}, {over}"))
     return facts
 
 

@@ -17,7 +17,7 @@ from fedfeast.data.sequences import SequenceAugmentation
 from fedfeast.data.tasks import task_named
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Selection
-from fedfeast.federation import LocalSgd, Method, Parts, Privacy, ServerOptimiser, Wire
+from fedfeast.federation import CentralPrivacy, LocalSgd, Method, Parts, Privacy, ServerOptimiser, Wire
 from fedfeast.methods import find_method
 from fedfeast.networks import ElasticNetwork, ElasticResNet, ResNet, SearchSpace
 from fedfeast.networks.built import Builder, BuiltNetwork
@@ -380,8 +380,17 @@ def build_wire(recipe: Recipe) -> Wire:
 
 
 def build_privacy(recipe: Recipe) -> Privacy | None:
-    """Return what clients do for their privacy, or None where the recipe asks for nothing."""
+    """Return what clients do for their privacy, or None where the recipe asks for nothing of them."""
     section = recipe.privacy
-    if section.clip_norm is None:
+    if section.clip_norm is None or section.mechanism != "local":
         return None
     return Privacy(section.clip_norm, section.noise_multiplier, section.delta)
+
+
+def build_central_privacy(recipe: Recipe) -> CentralPrivacy | None:
+    """Return what a trusted server does for clients' privacy, or None where the recipe asks for nothing of it."""
+    section = recipe.privacy
+    if section.clip_norm is None or section.mechanism != "central":
+        return None
+    amount = (section.clip_norm, section.noise_multiplier, section.delta)
+    return CentralPrivacy(*amount, section.usual_examples, section.most_weight, section.least_holders)

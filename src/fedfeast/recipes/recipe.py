@@ -41,12 +41,14 @@ from fedfeast.recipes.sections import (
 )
 from fedfeast.recipes.suitability import (
     MEMBERS,
+    refuse_beside_central,
+    refuse_idle_privacy,
     refuse_noiseless_counts,
-    refuse_two_wires,
     refuse_unsuited_clients,
     refuse_unsuited_division,
     refuse_unsuited_network,
     refuse_unsuited_prior,
+    refuse_unsuited_wire,
     suited_augmentation,
 )
 
@@ -117,15 +119,18 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
-    def _name_the_wire_once(self) -> Self:
-        """Refuse two settings of the same thing."""
-        refuse_two_wires(self.wire, self.fleet)
+    def _suit_the_wire(self) -> Self:
+        """Refuse a wire that other settings contradict."""
+        refuse_unsuited_wire(self.wire, self.fleet, self.privacy)
         return self
 
     @model_validator(mode="after")
     def _tell_nothing_without_noise(self) -> Self:
         """Refuse what would tell more of clients than their privacy allows."""
         refuse_noiseless_counts(self.evaluation, self.privacy)
+        refuse_idle_privacy(self.privacy)
+        if self.privacy.mechanism == "central":
+            refuse_beside_central(self.training, self.aggregation, self.privacy, find_method(self.method_name))
         return self
 
     def settings(self) -> dict[str, Any]:

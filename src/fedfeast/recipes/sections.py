@@ -311,8 +311,8 @@ class TrainingSection(Section):
     """Rounds, cohorts and the clients' optimiser."""
 
     rounds: int = Field(4000, ge=1)  # of training
-    clients_per_round: int = Field(10, ge=1)  # that are drawn for a round
-    cohort: Literal["named", "authors"] = "named"  # drawn from the seed, or from a stream that the round alone seeds
+    clients_per_round: int = Field(10, ge=1)  # that are drawn for a round; poisson cohorts have so many on average
+    cohort: Literal["named", "authors", "poisson"] = "named"  # by the seed; by the round alone; each client by itself
     local_epochs: int = Field(1, ge=1)  # over its data that a client trains in a round
     batch_size: int = Field(64, ge=2)  # batch statistics need two examples
     learning_rate: float = Field(0.1, gt=0)  # of the clients' optimiser, at its highest
@@ -417,11 +417,15 @@ class AdversarySection(Section):
 
 
 class PrivacySection(Section):
-    """Clipping and Gaussian noise on every client's update; off without a clip_norm."""
+    """Clipping and Gaussian noise, on every client's update or once on their sum; off without a clip_norm."""
 
+    mechanism: Literal["local", "central"] = "local"  # the clients add noise, or a server that they trust
     clip_norm: float | None = Field(None, gt=0)  # of a client's change, before noise is added
-    noise_multiplier: float = Field(1.0, gt=0)  # the noise's deviation over the sensitivity, 2 x clip_norm
+    noise_multiplier: float = Field(1.0, gt=0)  # deviation over sensitivity: 2 x clip_norm; central most_weight x it
     delta: float = Field(1e-5, gt=0, lt=1)  # of (epsilon, delta)
+    usual_examples: float | None = Field(None, gt=0)  # central: who has so many weighs 1; without it all weigh 1
+    most_weight: float = Field(1.0, gt=0)  # central: of any client, with usual_examples
+    least_holders: float = Field(1.0, gt=0)  # central: what a position's sum is divided by at least
 
 
 class WireSection(Section):

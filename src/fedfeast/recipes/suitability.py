@@ -3,7 +3,9 @@
 from fedfeast.data import DatasetFacts
 from fedfeast.data.tasks import task_named
 from fedfeast.errors import InvalidInput
+from fedfeast.federation import CentralPrivacy, Method, Wire
 from fedfeast.recipes.sections import (
+    AggregationSection,
     AugmentationSection,
     DataSection,
     EvaluationSection,
@@ -148,6 +150,58 @@ def refuse_noiseless_counts(evaluation: EvaluationSection, privacy: PrivacySecti
         )
 
 
+def refuse_idle_privacy(privacy: PrivacySection) -> None:
+    """Refuse settings of central privacy that nothing would come of."""
+    is_central = privacy.mechanism == "central"
+    for name in ("usual_examples", "most_weight", "least_holders"):
+        given = getattr(privacy, name)
+        if not is_central and given != type(privacy).model_fields[name].default:
+            raise InvalidInput(
+                f"privacy.{name} = {given:g} is for noise that the server adds: set "
+                "privacy.mechanism=central, or leave it out."
+            )
+    if is_central:
+        if privacy.clip_norm is None:
+            raise InvalidInput(
+                "privacy.mechanism = 'central' bounds nothing without privacy.clip_norm: set it, e.g. to 1."
+            )
+        bounds = (privacy.usual_examples, privacy.most_weight)
+        CentralPrivacy(privacy.clip_norm, privacy.noise_multiplier, privacy.delta, *bounds)
+
+
+def refuse_beside_central(
+    training: TrainingSection, aggregation: AggregationSection, privacy: PrivacySection, method: type[Method]
+) -> None:
+    """Refuse what would let one client's data move a round's sum by more than central privacy's noise hides."""
+    central = "privacy.mechanism = 'central'"
+    if training.cohort != "poisson":
+        raise InvalidInput(
+            f"{central} counts on cohorts that each client joins by itself, and training.cohort = "
+            f"{training.cohort!r}: set training.cohort=poisson."
+        )
+    if method.plans_differ:
+        raise InvalidInput(
+            f"{method.__name__} gives a client its network by who else takes part, which {central} does not hide: "
+            "choose another method, or privacy.mechanism=local."
+        )
+    by_others = {
+        "rule": (aggregation.rule, "mean", "weighs answers against each other"),
+        "refuse_multiple": (aggregation.refuse_multiple, None, "compares a change with those of others"),
+        "weight_cap": (aggregation.weight_cap, None, "follows the weights of others"),
+        "activated_share": (aggregation.activated_share, False, "divides by what this round's clients activated"),
+    }
+    for name, (given, nothing, why) in by_others.items():
+        if given != nothing:
+            raise InvalidInput(
+                f"aggregation.{name} = {given!r} {why}, and {central} needs a sum of clipped changes: leave it out."
+            )
+    if aggregation.weigh == "alike" and privacy.usual_examples is not None:
+        raise InvalidInput(
+            f"aggregation.weigh = 'alike' and privacy.usual_examples = {privacy.usual_examples:g} contradict each "
+            "other: leave one of them out."
+        )
+
+
 def refuse_unsuited_division(
     data: DataSection, population: PopulationSection, partition: PartitionSection, evaluation: EvaluationSection
 ) -> None:
@@ -185,9 +239,23 @@ def refuse_unsuited_division(
         )
 
 
-def refuse_two_wires(wire: WireSection, fleet: FleetSection) -> None:
-    """Refuse a fleet's own precision of slices beside [wire], which sets it too."""
+def refuse_unsuited_wire(wire: WireSection, fleet: FleetSection, privacy: PrivacySection) -> None:
+    """Refuse a fleet's own precision of slices beside [wire], and what central privacy does not account for."""
     if fleet.wire != "lossless" and wire != WireSection(state_gib=wire.state_gib):
         raise InvalidInput(
             f"fleet.wire = {fleet.wire!r} and [wire] set the same thing: leave fleet.wire out, or all of [wire]."
+        )
+    if privacy.clip_norm is None or privacy.mechanism != "central":
+        return
+    # Choice: a residual carries what a client did in one round, unnoised, into the next: its rounds are then not drawn
+    # independently, as the accountant takes them to be. How long chosen values are is told without noise.
+    if wire.error_feedback and Wire(**wire.model_dump()).feeds_back:
+        raise InvalidInput(
+            "privacy.mechanism = 'central' accounts for rounds that remember nothing of earlier ones: set "
+            "wire.error_feedback=false."
+        )
+    if wire.up_topk is not None:
+        raise InvalidInput(
+            f"wire.up_topk = {wire.up_topk} lets clients choose by their data what they send, and privacy.mechanism = "
+            "'central' would tell how many bytes that takes: leave it out."
         )

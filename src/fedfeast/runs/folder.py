@@ -193,6 +193,19 @@ class RunFolder:
         """Note, before they are asked, whom a fleet's round asks for a private update: it counts whatever follows."""
         self._append_line("released.jsonl", {"round": round_index + 1, "clients": list(clients)}, sync=True)
 
+    def append_release(self, round_index: int, rate: float) -> None:
+        """Note a fleet's round before its noisy sum is made: repeated, it has other noise, and counts again."""
+        self._append_line("released.jsonl", {"round": round_index + 1, "sampling_rate": rate}, sync=True)
+
+    def releases(self, rate: float, finished_rounds: int) -> Counter[float]:
+        """Return how many noisy sums were made, by the chance with which a client was part of one.
+
+        A simulation's noise is named, so that a repeated round is the same one: it has those of its finished rounds.
+        """
+        rows = self._released_rows()
+        # A line without its chance is no line of ours: certain to be drawn is the worst that it can mean.
+        return Counter(row.get("sampling_rate", 1.0) for row in rows) if rows else Counter({rate: finished_rounds})
+
     def mend_released(self) -> None:
         """Cut off a line that was not finished, so that nobody was asked by it; refuse a file that is damaged.
 
@@ -213,9 +226,11 @@ class RunFolder:
 
     def released(self) -> Counter[int]:
         """Return how many private updates each client of a fleet was asked for, in rounds that were repeated too."""
+        return Counter(client for row in self._released_rows() for client in row.get("clients", []))
+
+    def _released_rows(self) -> list[dict[str, Any]]:
         asked = self.path / "released.jsonl"
-        rows = self._read_lines(asked, misfit_released) if asked.is_file() else []
-        return Counter(client for row in rows for client in row["clients"])
+        return self._read_lines(asked, misfit_released) if asked.is_file() else []
 
     def write_clients(self, columns: Mapping[str, Any], again: bool = False) -> None:
         """Write clients.csv, one row per client; once, unless it is to be written again."""

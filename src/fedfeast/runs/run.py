@@ -26,7 +26,7 @@ from fedfeast.evaluation import (
 )
 from fedfeast.evaluation.by_clients import KEPT_BACK
 from fedfeast.evaluation.evaluator import OnPoint
-from fedfeast.federation import OperatingPoint, require_accountant, spent_epsilon
+from fedfeast.federation import OperatingPoint, require_accountant, sampling_rate, spent_centrally, spent_epsilon
 from fedfeast.frames import frame_of
 from fedfeast.machine import usable_cores
 from fedfeast.networks.built import Builder
@@ -37,7 +37,13 @@ from fedfeast.planning.own_photos import PHOTO_MINUTES, is_photo_folder, recipe_
 from fedfeast.planning.plan import plan_traffic
 from fedfeast.planning.privacy_noise import measure_noise, warn_of_noise
 from fedfeast.population.natural import measure_correlation
-from fedfeast.recipes.building import build_network, build_privacy, build_server, builder_settings
+from fedfeast.recipes.building import (
+    build_central_privacy,
+    build_network,
+    build_privacy,
+    build_server,
+    builder_settings,
+)
 from fedfeast.recipes.recipe import Recipe, packaged_recipes, pairs_of, resolve_recipe
 from fedfeast.recipes.splitting import NaturalSplit
 from fedfeast.recipes.suitability import MEMBERS
@@ -100,7 +106,7 @@ class Run:
         folder = Path(out) if out is not None else Path("runs") / loaded.name
         device = require_device(loaded.engine.device)
         require_memory(device, loaded.engine.memory_gib)
-        if build_privacy(loaded) is not None:
+        if loaded.privacy.clip_norm is not None:
             require_accountant()  # before training, not after it
         budget = _time_budget(loaded, RunFolder(folder), limit, dict(pairs_of(settings)), ranks.size)
         if budget is not None:
@@ -259,7 +265,7 @@ class Run:
         # Who will join a fleet is not known yet.
         if recipe.privacy.clip_norm is not None and recipe.population.source != "fleet":
             noise = measure_noise(outline(recipe), federation.partition.shards.sizes)
-            warn_of_noise(noise, build_privacy(recipe))
+            warn_of_noise(noise, recipe.privacy.noise_multiplier)
 
     def _saved_rounds(self) -> int:
         with uninterrupted():
@@ -399,8 +405,8 @@ class Run:
             "participating_clients": len(federation.participants),
             "traffic": {
                 "supernet_parameters": full,
-                "mean_payload_parameters": sent / answers,
-                "reduction": full * answers / sent,
+                "mean_payload_parameters": sent / max(answers, 1),  # nobody may have been drawn
+                "reduction": full * answers / max(sent, 1),
                 "parameters_both_ways": 2 * sent,
                 **_count_bytes(rows),
                 "planned": plan_traffic(outline(self.recipe)),
@@ -408,8 +414,45 @@ class Run:
             "partition": federation.partition.report(),
             **({} if federation.natural is None else _describe_clients(federation, federation.natural)),
             "training_seconds": round(sum(row["seconds"] for row in rows), 2),
-            **_summarise_policy(self.recipe, rows, self.folder.released()),
+            **_summarise_policy(self.recipe, rows),
+            **self._summarise_privacy(rows),
         }
+
+    def _summarise_privacy(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return what privacy was spent; nothing where there is none."""
+        local, central = build_privacy(self.recipe), build_central_privacy(self.recipe)
+        if local is not None:
+            # A refused reply was sent all the same. Simulated noise is the same in a repeated round, a fleet's is new.
+            asked = self.folder.released() or Counter(client for row in rows for client in row["clients"])
+            most = max(asked.values(), default=0)
+            return {
+                "privacy": {
+                    "epsilon": spent_epsilon(local, most),
+                    "delta": local.delta,
+                    "participations": most,
+                    "median_epsilon": spent_epsilon(local, median_low(asked.values())) if asked else 0.0,
+                    "clip_norm": local.clip_norm,
+                    "noise_multiplier": local.noise_multiplier,
+                    "unit": "one client's whole data, each update on its own; no amplification by sampling is claimed",
+                }
+            }
+        if central is not None:
+            rate = sampling_rate(len(self.federation.participants), self.recipe.training.clients_per_round)
+            releases = self.folder.releases(rate, len(rows))
+            return {
+                "privacy": {
+                    "mechanism": "central",
+                    "epsilon": spent_centrally(central, releases),
+                    "delta": central.delta,
+                    "rounds": sum(releases.values()),
+                    "sampling_rate": max(releases, default=rate),
+                    "clip_norm": central.clip_norm,
+                    "noise_multiplier": central.noise_multiplier,
+                    "unit": "one client's whole data against none of it, in the weights of all rounds together; the "
+                    "server is trusted, and who takes part in a round must stay unknown",
+                }
+            }
+        return {}
 
 
 def _count_bytes(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
@@ -492,8 +535,8 @@ def evaluate(path: str | Path) -> Curve:
     return Run.open(path).evaluate()
 
 
-def _summarise_policy(recipe: Recipe, rows: Sequence[Mapping[str, Any]], released: Counter[int]) -> dict[str, Any]:
-    """Return what was refused, who lied and what privacy was spent; nothing where all of it is off."""
+def _summarise_policy(recipe: Recipe, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what was refused and who lied; nothing where all of it is off."""
     numbers: dict[str, Any] = {}
     refused = [refusal for row in rows for refusal in row.get("refused", [])]
     if refused or recipe.aggregation.refuse_multiple is not None:
@@ -501,18 +544,4 @@ def _summarise_policy(recipe: Recipe, rows: Sequence[Mapping[str, Any]], release
         numbers["refused_replies"] = {"count": len(refused), "by_client": dict(by_client.most_common())}
     if recipe.adversary.share > 0:
         numbers["adversary_share"] = recipe.adversary.share
-    privacy = build_privacy(recipe)
-    if privacy is not None:
-        # A refused reply was sent all the same. Simulated noise is the same in a repeated round, a fleet's is new.
-        participations = released or Counter(client for row in rows for client in row["clients"])
-        most = max(participations.values())
-        numbers["privacy"] = {
-            "epsilon": spent_epsilon(privacy, most),
-            "delta": privacy.delta,
-            "participations": most,
-            "median_epsilon": spent_epsilon(privacy, median_low(participations.values())),
-            "clip_norm": privacy.clip_norm,
-            "noise_multiplier": privacy.noise_multiplier,
-            "unit": "one client's whole data, each update on its own; no amplification by sampling is claimed",
-        }
     return numbers

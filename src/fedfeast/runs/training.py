@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 
 from fedfeast.engines.distributed import DistributedEngine, measure_curve
@@ -13,19 +14,24 @@ from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Curve, Validation
 from fedfeast.federation import (
     Assignment,
+    CentralRound,
     Client,
     Engine,
     Merged,
     OperatingPoint,
     RoundOrder,
     TooFewAnswers,
+    expected_holders,
     learning_rate,
     sample_cohort,
     sample_cohort_as_authors,
+    sample_cohort_poisson,
+    sampling_rate,
+    spent_centrally,
 )
 from fedfeast.planning.validated_sizes import further_sizes
 from fedfeast.randomness import named_generator
-from fedfeast.recipes.building import build_selection, build_server, build_sgd
+from fedfeast.recipes.building import build_central_privacy, build_selection, build_server, build_sgd
 from fedfeast.runs.assembly import Federation
 from fedfeast.runs.checkpoint import Best, TrainingState
 from fedfeast.runs.folder import RunFolder
@@ -156,6 +162,7 @@ class _RoundTrainer:
         self._sgd = build_sgd(federation.recipe, federation.method)
         self._server = build_server(federation.recipe, federation.method)
         self._engine, self._policy = client_source.engine(federation), federation.update_policy()
+        self._central = build_central_privacy(federation.recipe)
         self._further_sizes = further_sizes(federation.outline, federation.partition.shards.sizes)
         if ranks.size > 1:
             self._engine = DistributedEngine(self._engine, ranks, federation.preparation)
@@ -173,6 +180,7 @@ class _RoundTrainer:
             attempts += 1
             self.federation = self._client_source.available(self.federation, round_index)
             assignments, method_state = self._plan(state, sent, round_index)
+            policy = replace(policy, central=self._central_round(state, sent, round_index))
             try:
                 weighed = policy.weighed(assignments)
                 ahead = self._ahead(round_index + 1)
@@ -202,7 +210,8 @@ class _RoundTrainer:
             "payload_parameters": sum(assignment.slice_map.payload for assignment in assignments),
             "bytes_down": result.carried.bytes_down,
             "bytes_up": result.carried.bytes_up,
-            "losses": dict(result.losses),
+            # Central privacy's noise is on the weights alone: losses would be told without any.
+            "losses": dict(result.losses) if self._central is None else {},
             **result.notes,
         }
         if result.refusals:
@@ -214,7 +223,7 @@ class _RoundTrainer:
         best = state.best
         if (round_index + 1) % evaluation.every_rounds == 0 or round_index + 1 == training.rounds:
             judged, notes = self._judge(round_index + 1, flat, self._server.averaged(server_state))
-            row |= notes
+            row |= {**notes, **self._spent(round_index + 1)}
             if best is None or self.federation.validation.better(judged.score, best.score):
                 best = judged
         row["seconds"] = round(time.perf_counter() - started, 4)
@@ -259,16 +268,51 @@ class _RoundTrainer:
     def _plan(self, state: TrainingState, sent: torch.Tensor, round_index: int) -> tuple[list[Assignment], Any]:
         generator = named_generator(self.federation.recipe.seed, "plan", round_index)
         cohort = self._sample(round_index)
+        if not cohort:
+            return [], state.method_state
         return self.federation.method.plan_round(state.method_state, sent, cohort, round_index, generator)
+
+    def _central_round(self, state: TrainingState, sent: torch.Tensor, round_index: int) -> CentralRound | None:
+        """Return what the server's noise needs in a round, nothing of which depends on who was drawn for it.
+
+        A fleet's round is noted before it can spend any privacy.
+        """
+        if self._central is None:
+            return None
+        federation = self.federation
+        if federation.recipe.population.source == "fleet":
+            self._folder.append_release(round_index, self._rate())
+        eligible = [federation.clients[index] for index in federation.participants]
+        parts = (federation.method, state.method_state, sent, eligible, self._rate(), round_index)
+        seed = int.from_bytes(self._generator("round", round_index, "noise on the sum").bytes(16))
+        return CentralRound(self._central, expected_holders(*parts), seed)
+
+    def _spent(self, finished_rounds: int) -> dict[str, float]:
+        """Return epsilon after so many rounds, where the server adds noise."""
+        if self._central is None:
+            return {}
+        return {"epsilon": spent_centrally(self._central, self._folder.releases(self._rate(), finished_rounds))}
+
+    def _rate(self) -> float:
+        """Return the chance with which a client takes part in a round."""
+        return sampling_rate(len(self.federation.participants), self.federation.recipe.training.clients_per_round)
+
+    def _generator(self, *name: str | int) -> np.random.Generator:
+        """Return the generator of a name; where a fleet counts on nobody knowing it, one that nobody can know."""
+        recipe = self.federation.recipe
+        if self._central is not None and recipe.population.source == "fleet":
+            return np.random.default_rng()  # every node knows the recipe's seed
+        return named_generator(recipe.seed, *name)
 
     def _sample(self, round_index: int) -> list[Client]:
         federation, training = self.federation, self.federation.recipe.training
         eligible = federation.participants
         if training.cohort == "authors":
             sampled = sample_cohort_as_authors(eligible, training.clients_per_round, round_index)
+        elif training.cohort == "poisson":
+            sampled = sample_cohort_poisson(eligible, self._rate(), self._generator("cohort", round_index))
         else:
-            generator = named_generator(federation.recipe.seed, "cohort", round_index)
-            sampled = sample_cohort(eligible, training.clients_per_round, generator)
+            sampled = sample_cohort(eligible, training.clients_per_round, self._generator("cohort", round_index))
         return [federation.clients[index] for index in sampled]
 
     def _ahead(self, round_index: int) -> list[Client]:

@@ -26,8 +26,9 @@ def misfit_round(content: Any) -> str | None:
 
 
 def misfit_released(content: Any) -> str | None:
-    """Return what is wrong with a line that says who was asked for a private update."""
-    return misfit(content, {"round": _is_count, "clients": _is_counts}, ("round", "clients"))
+    """Return what is wrong with a line of privacy that was spent: who was asked, or the chance of being drawn."""
+    spent = "sampling_rate" if isinstance(content, dict) and "sampling_rate" in content else "clients"
+    return misfit(content, {"round": _is_count, "clients": _is_counts, "sampling_rate": _is_share}, ("round", spent))
 
 
 def _is_number(value: Any) -> bool:
@@ -37,6 +38,10 @@ def _is_number(value: Any) -> bool:
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
+
+
+def _is_share(value: Any) -> bool:
+    return _is_number(value) and 0 < value <= 1
 
 
 def _is_counts(value: Any) -> bool:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fedfeast.federation.aggregation.accumulator import Accumulator, Answers
+from fedfeast.federation.aggregation.central_privacy import CentralRound, PrivateSums
 from fedfeast.federation.aggregation.refusals import NormHistory, Refusal, find_count_fault, find_norm_fault, norm_of
 from fedfeast.federation.aggregation.robust import Aggregation, BufferedAnswers, clip_factors
 from fedfeast.federation.records import Assignment
@@ -18,14 +19,22 @@ class Aggregator:
     """
 
     def __init__(
-        self, flat: Tensor, options: Aggregation, history: NormHistory, expected: int, checked: bool = True
+        self,
+        flat: Tensor,
+        options: Aggregation,
+        history: NormHistory,
+        expected: int,
+        checked: bool = True,
+        central: CentralRound | None = None,
     ) -> None:
-        self._checked = checked
+        self._checked, self._central = checked, central
         self._clip_bound = history.times(options.clip_multiple) if options.rule == "clipped-mean" else None
         self._refuse_bound = history.times(options.refuse_multiple)
         # Choice: the clipped mean streams once an earlier round gives a bound; the first round waits for its own.
         streams = options.rule == "mean" or self._clip_bound is not None
         self.sums = Accumulator(flat.numel(), flat.device) if streams else None
+        if central is not None:
+            self.sums = PrivateSums(flat, central)
         self._buffered: BufferedAnswers | None = None
         if not streams:
             bound = history.times(options.clip_multiple)
@@ -68,6 +77,9 @@ class Aggregator:
         fault = find_norm_fault(own, norm, min(bounds, default=None))
         if fault is not None:
             return self.refuse(assignment, fault)
+        if self._central is not None and self.sums is not None:
+            self.sums.add(slices, self._central.privacy.clipped(change, norm), assignment.weight, counted)
+            return None
         self.norms.append(norm)
         if self._buffered is not None:
             self._buffered.add(slices, change, norm, assignment.weight, counted)

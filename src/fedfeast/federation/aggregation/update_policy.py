@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fedfeast.federation.aggregation.adversary import Adversary
 from fedfeast.federation.aggregation.aggregator import Aggregator
+from fedfeast.federation.aggregation.central_privacy import CentralRound
 from fedfeast.federation.aggregation.privacy import Privacy, privatise
 from fedfeast.federation.aggregation.refusals import NormHistory
 from fedfeast.federation.aggregation.robust import Aggregation
@@ -19,7 +20,7 @@ from fedfeast.randomness import named_generator
 
 @dataclass(frozen=True)
 class UpdatePolicy:
-    """What a run does to replies; history and memory are what changes from round to round."""
+    """What a run does to replies; history, memory and central privacy's part change from round to round."""
 
     aggregation: Aggregation = field(default_factory=Aggregation)
     privacy: Privacy | None = None
@@ -27,6 +28,7 @@ class UpdatePolicy:
     seed: int = 0  # of the noise
     history: NormHistory = field(default_factory=NormHistory)
     cohort_size: int | None = None  # of the whole cohort, where this is a share of it
+    central: CentralRound | None = None  # noise on the sum, where a trusted server adds it
     wire: Wire = field(default_factory=Wire)
     wire_memory: WireMemory = field(default_factory=WireMemory)
 
@@ -34,12 +36,15 @@ class UpdatePolicy:
     def is_plain(self) -> bool:
         """Whether replies are neither changed, checked nor weighed against each other."""
         plain_merge = self.aggregation.rule == "mean" and self.aggregation.refuse_multiple is None
-        return plain_merge and self.privacy is None and self.adversary is None and self.wire.is_lossless
+        treated = self.privacy is not None or self.adversary is not None or self.central is not None
+        return plain_merge and not treated and self.wire.is_lossless
 
     def weighed(self, assignments: Sequence[Assignment]) -> list[Assignment]:
         """Return a whole cohort's assignments with what their answers may weigh."""
         options, weights = self.aggregation, [self._claimed(one) for one in assignments]
-        if options.weigh == "alike":
+        if self.central is not None:
+            weights = [self.central.privacy.weight(weight) for weight in weights]
+        elif options.weigh == "alike":
             weights = [1.0] * len(weights)
         elif options.weight_cap is not None and weights:
             # Choice: how many examples a client has is its own word; the median of a cohort is nobody's alone.
@@ -71,4 +76,5 @@ class UpdatePolicy:
     def aggregator(self, flat: Tensor, expected: int, checked: bool = False) -> Aggregator:
         """Return what takes the replies of a round; checked, whatever the rule, where they come from elsewhere."""
         checked = checked or not self.is_plain
-        return Aggregator(flat, self.aggregation, self.history, self.cohort_size or expected, checked)
+        expected = self.cohort_size or expected
+        return Aggregator(flat, self.aggregation, self.history, expected, checked, self.central)

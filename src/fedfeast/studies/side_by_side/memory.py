@@ -11,7 +11,8 @@ from fedfeast.engines.devices import require_memory
 from fedfeast.studies.side_by_side.interpreter import child_variables, python_words
 from fedfeast.units import GIB
 
-ASK = "import torch; torch.cuda.init(); print(torch.cuda.mem_get_info()[0])"
+# Memory is asked for and used: where MPS does not work, some calls still do.
+ASK = "import torch; free = torch.cuda.mem_get_info()[0]; torch.ones(1 << 20).cuda().sum().item(); print(free)"
 
 
 class NoAnswer(Exception):
