@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from math import sqrt
+from math import inf, sqrt
 from typing import Any
 
 import torch
@@ -140,6 +140,7 @@ class FleetEngine(Engine):
         except BaseException:
             this.aggregator.close()
             raise
+        self._held = self._held.after({}, order.policy.wire.most_bytes)
         notes: dict[str, Any] = {"answered": sorted(this.answered)}
         if this.failed:
             notes["failed"] = this.failed
@@ -199,9 +200,10 @@ class FleetEngine(Engine):
         sent = assignment.slice_map.gather(order.flat)
         return deliver(policy.wire, assignment, sent, held, policy.seed, order.round_index)
 
-    def _note_held(self, assignment: Assignment, held: Kept | None, wire: Wire) -> None:
+    def _note_held(self, assignment: Assignment, held: Kept | None) -> None:
         """Remember what a client holds; nothing where it does not say so."""
-        self._held = self._held.after({assignment.client.index: ClientMemory(held=held)}, wire.most_bytes)
+        # Without a limit: what is under way is made again when its answer comes, from what was held when it was sent.
+        self._held = self._held.after({assignment.client.index: ClientMemory(held=held)}, inf)
 
     def _receive(self, this: _Round) -> None:
         """Take in answers until all are there or the deadline has passed."""
@@ -230,7 +232,7 @@ class FleetEngine(Engine):
             report = from_json(reply.content, "report")
             if report.get("needs_whole") is True and self._held.of(assignment.client.index).held is not None:
                 LOG.info("%s no longer holds its last weights and is sent whole ones", assignment.client.name)
-                self._note_held(assignment, None, this.order.policy.wire)
+                self._note_held(assignment, None)
                 self._send(assignment, this)
                 return
             if "problem" in report:
@@ -276,7 +278,7 @@ class FleetEngine(Engine):
             received = self._delivery(assignment, order).received
         if wire.down_deltas:
             holds = said.held_sha256 == sha256_of_values(received)
-            self._note_held(assignment, Kept.of(slices, received) if holds else None, wire)
+            self._note_held(assignment, Kept.of(slices, received) if holds else None)
         return slices.unpack(merged_answer(wire, sent, received, arrived))
 
 
