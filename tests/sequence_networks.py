@@ -12,7 +12,7 @@ from fedfeast.data import Augmentation, Examples, Normalisation, Preparation, Sh
 from fedfeast.data.tasks import task_named
 from fedfeast.federation import Assignment, Client, Deployed, LocalSgd, Method
 from fedfeast.methods import Feast, FedAvg
-from fedfeast.methods.nested import Nested
+from fedfeast.methods.supernet.nested import Nested
 from fedfeast.networks import Layout
 from fedfeast.networks.built import Builder, BuiltNetwork, elastic
 from fedfeast.population import Shards

@@ -16,7 +16,7 @@ import torch
 from fedfeast.data import Batch
 from fedfeast.engines.eager import ClientSlot, train_client
 from fedfeast.federation import Client
-from fedfeast.methods.feast import Feast
+from fedfeast.methods.supernet.feast import Feast
 from fedfeast.randomness import named_generator
 from fedfeast.recipes import Recipe, load_recipe
 from fedfeast.recipes.building import build_method, build_sgd

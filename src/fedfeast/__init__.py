@@ -17,16 +17,18 @@ if TYPE_CHECKING:
     from fedfeast.networks.shipped.adapters import with_adapters as with_adapters
     from fedfeast.own_code import trust as trust
     from fedfeast.planning import plan_recipe, search_recipe
+    from fedfeast.planning.method_costs import list_methods as list_methods
     from fedfeast.presentation.pictures import draw_curves as draw_curves
     from fedfeast.presentation.report import write_report
     from fedfeast.presentation.tracking import tracked as tracked
     from fedfeast.recipes import Recipe as Recipe
     from fedfeast.recipes import load_recipe as load_recipe
-    from fedfeast.recipes.method_list import list_methods as list_methods
     from fedfeast.recipes.recipe_list import list_recipes as list_recipes
     from fedfeast.runs import Run as Run
     from fedfeast.runs import evaluate as evaluate
     from fedfeast.runs import train as train
+    from fedfeast.runs.contract import MethodReport as MethodReport
+    from fedfeast.runs.contract import check_method as check_method
     from fedfeast.server.entry import serve as serve
     from fedfeast.serving.bundle import extract as extract
     from fedfeast.serving.bundle import load_bundle as load_bundle
@@ -56,6 +58,7 @@ _PUBLIC = {
     "Ladder": ("fedfeast.serving.ladder", "Ladder"),
     "Limits": ("fedfeast.serving.choice", "Limits"),
     "Member": ("fedfeast.networks.built", "Member"),
+    "MethodReport": ("fedfeast.runs.contract", "MethodReport"),
     "PrepareOptions": ("fedfeast.data", "PrepareOptions"),
     "Recipe": ("fedfeast.recipes", "Recipe"),
     "Run": ("fedfeast.runs", "Run"),
@@ -63,6 +66,7 @@ _PUBLIC = {
     "StudyOptions": ("fedfeast.studies", "StudyOptions"),
     "StudyResult": ("fedfeast.studies", "StudyResult"),
     "check": ("fedfeast.networks.built", "check"),
+    "check_method": ("fedfeast.runs.contract", "check_method"),
     "draw_curves": ("fedfeast.presentation.pictures", "draw_curves"),
     "elastic": ("fedfeast.networks.built", "elastic"),
     "evaluate": ("fedfeast.runs", "evaluate"),
@@ -72,7 +76,7 @@ _PUBLIC = {
     "fetch_data": ("fedfeast.data", "fetch_data"),
     "latency": ("fedfeast.serving.latency", "latency"),
     "list_data": ("fedfeast.data", "list_data"),
-    "list_methods": ("fedfeast.recipes.method_list", "list_methods"),
+    "list_methods": ("fedfeast.planning.method_costs", "list_methods"),
     "list_recipes": ("fedfeast.recipes.recipe_list", "list_recipes"),
     "load_bundle": ("fedfeast.serving.bundle", "load_bundle"),
     "load_recipe": ("fedfeast.recipes", "load_recipe"),

@@ -119,10 +119,9 @@ def test_batch_scripts_are_bash() -> None:
 
 
 def test_the_tutorial_leads_where_it_says(
-    fedfeast: Command, trained: Path, short: list[str], hurried: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fedfeast: Command, short: list[str], hurried: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    copytree(trained, tmp_path / "runs" / "first")
     text = (ROOT / "docs/tutorial.md").read_text()
     blocks = "\n".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL))
     typed = [shlex.split(line)[1:] for line in blocks.splitlines() if line.startswith("fedfeast ")]

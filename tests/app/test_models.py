@@ -5,6 +5,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from run_files import forget_sizes
 
 import fedfeast as package
 from fedfeast.machine import is_loopback
@@ -93,6 +94,7 @@ def test_nothing_is_best_where_nothing_was_validated(
     refused: Callable[..., None], copied: Path, tmp_path: Path
 ) -> None:
     (copied / "summary.json").unlink()
+    forget_sizes(copied)
     sentence = f"--best goes by what every size comes to on the validation examples, and {copied} has no such figures"
     for words in (["--max-macs", "6e5"], ["--max-macs", "6e5", "--search"], ["--ladder", "2"]):
         refused(sentence, "export", copied, *words, "--best", "--out", tmp_path / "out")

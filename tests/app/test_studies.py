@@ -126,8 +126,9 @@ def test_a_stop_says_where_and_how_to_go_on(fedfeast: Command, tmp_path: Path, m
 
 
 def test_the_way_on_is_the_command_that_was_given() -> None:
-    options = StudyOptions("digits", 3, (0, 1), ["a.b=c d"], Path("my runs"))
+    options = StudyOptions("digits", 3, (0, 1), ["a.b=c d"], Path("my runs"), track=["tensorboard"])
     words = "study footprint --out 'my study' --runs 'my runs' --dataset digits --rounds 3 --seeds 0,1 --set 'a.b=c d'"
+    words += " --track tensorboard"
     assert command_line(Ranks(), study_words("footprint", Path("my study"), options)) == f"fedfeast {words}"
     plain = study_words("footprint", None, StudyOptions())
     assert command_line(Ranks(0, 2, 2), plain) == "torchrun --nproc-per-node 2 -m fedfeast study footprint"

@@ -8,7 +8,7 @@ from fedfeast.data import Batch
 from fedfeast.engines.eager import ClientSlot, sgd_step_, train_client
 from fedfeast.federation import Assignment, Client, LocalSgd, Pass
 from fedfeast.methods import Feast
-from fedfeast.methods.feast import TrainingRule
+from fedfeast.methods.supernet.feast import TrainingRule
 from fedfeast.networks.normalisation import by_batch
 from fedfeast.randomness import named_generator
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedfeast.evaluation.slice_regions import ActivatedSupport, Part, SliceRegions, cut_regions, part_of
 from fedfeast.federation import Client
 from fedfeast.methods import Feast
-from fedfeast.methods.feast import TrainingRule
+from fedfeast.methods.supernet.feast import TrainingRule
 from fedfeast.networks import Architecture, ElasticResNet, SearchSpace, Shapes
 from fedfeast.networks.built import BuiltNetwork, elastic
 from fedfeast.randomness import named_generator

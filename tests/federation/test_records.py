@@ -11,7 +11,7 @@ from fedfeast.data import Batch
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Deployed, LocalSgd, Parts, mixed_cross_entropy, sample_cohort, soft_cross_entropy
 from fedfeast.methods import METHODS, ScaleFL
-from fedfeast.methods.federated_nas import FederatedNas
+from fedfeast.methods.supernet.federated_nas import FederatedNas
 from fedfeast.networks import ElasticResNet, Layout, ResNet, SearchSpace
 from fedfeast.networks.normalisation import by_batch
 from fedfeast.randomness import named_generator

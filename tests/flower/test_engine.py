@@ -11,6 +11,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from natural_data import CLIENTS, natural_recipe
 
+from fedfeast.evaluation.fairness import Decile
 from fedfeast.federation import CentralPrivacy, Engine, Privacy, RoundOrder, spent_centrally, spent_epsilon
 from fedfeast.flower import engine as engine_module
 from fedfeast.flower import fleet as fleet_module
@@ -126,6 +127,12 @@ def test_half_the_bytes_in_bfloat16(grid: LocalGrid, make_fleet: MakeFleet) -> N
     assert run.population_score > 0.2
 
 
+def row_of(run: Run, name: str) -> Decile:
+    """Return a client's own row of the fairness table; each holds another number of examples."""
+    examples = next(int(row["num_examples"]) for row in run.folder.clients() if row["name"] == name)
+    return next(one for one in run.fairness.deciles if one.examples == examples)
+
+
 def spoil(message: Message, reply: Message) -> Message:
     """Change what one node sends back, in another way every round."""
     about = message.metadata
@@ -163,6 +170,9 @@ def test_a_spoiled_answer_is_refused_with_name_and_reason_and_the_round_goes_on(
         assert reason in refused["reason"]
         assert f"the reply of client client-000 was refused: {refused['reason']}" in caplog.text
     assert run.summary["refused_replies"] == {"count": 7, "by_client": {"client-000": 7}}
+    told = row_of(run, "client-000")
+    assert (told.asked, told.answered, told.refused, told.late, told.failed) == (7, 0, 7, 0, 0)
+    assert run.summary["fairness"] == run.fairness.facts()
     assert bool(torch.isfinite(weights(run)).all())
 
 
@@ -307,6 +317,13 @@ def test_a_late_answer_is_dropped_and_the_node_is_left_alone_until_then(
     assert [row["answered"] for row in run.folder.metrics()] == [[0, 1], [0, 1]]
     assert "no answer within 3 s" in run.folder.metrics()[0]["failed"]["client-002"]
     assert "the answer of client-002 for round 1 came too late and was dropped" in caplog.text
+    slowest = row_of(run, "client-002")
+    assert (slowest.asked, slowest.answered, slowest.late, slowest.failed) == (1, 0, 1, 0)
+    assert (slowest.never_answered, slowest.answer_seconds) == (1, None)
+    for row in run.folder.metrics():
+        assert sorted(row["answer_seconds"]) == ["client-000", "client-001"]
+        assert all(0 <= seconds < 60 for seconds in row["answer_seconds"].values())
+    assert [one.answer_seconds for one in run.fairness.deciles].count(None) == 1
 
 
 def test_too_few_answers_and_the_round_is_tried_again(

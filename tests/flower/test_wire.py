@@ -136,3 +136,11 @@ def test_a_level_travels_with_its_blocks_and_divisor() -> None:
     content["architectures"][0]["exits"] = [len(level.channels)]
     (read,) = wire.unpack_assignment(content, arrays, method.network.layout).architectures
     assert read == Level(level.channels, (len(level.channels),))
+
+
+@pytest.mark.parametrize("method", ["splitmix", "nefl", "depthfl"])
+def test_architectures_of_every_network_travel(method: str) -> None:
+    assignment, _, built = assign(method)
+    content, arrays = wire.pack_assignment(assignment)
+    read = wire.unpack_assignment(json.loads(json.dumps(content)), arrays, built.network.layout)
+    assert read.architectures == assignment.architectures

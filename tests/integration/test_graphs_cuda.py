@@ -24,7 +24,7 @@ from fedfeast.engines.graphs.programs import COUNTERS
 from fedfeast.engines.graphs.streams import new_pool, new_stream
 from fedfeast.federation import Assignment, LocalSgd, RoundOrder, RoundResult, mixed_cross_entropy
 from fedfeast.methods import METHODS, Feast
-from fedfeast.methods.feast import TrainingRule
+from fedfeast.methods.supernet.feast import TrainingRule
 from fedfeast.networks import Architecture
 from fedfeast.networks.normalisation import by_batch
 from fedfeast.planning.outline import outline

@@ -49,6 +49,9 @@ def test_every_client_has_its_values(run: fedfeast.Run) -> None:
     trained = {row["name"] for row in run.folder.clients()}
     assert not trained & values["held-out clients"].keys()
     assert values["known clients"].keys() == trained
+    own = [one.own_value for one in run.fairness.deciles]
+    assert any(value is not None for value in own)
+    assert run.summary["fairness"] == run.fairness.facts()
 
 
 def test_evaluating_again_changes_nothing(run: fedfeast.Run) -> None:

@@ -14,7 +14,7 @@ import torch
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Assignment, Client, LocalSgd, Method
 from fedfeast.methods import METHODS, Fiarse, HeteroFL, ScaleFL
-from fedfeast.methods.importance import count_macs
+from fedfeast.methods.width.importance import count_macs
 from fedfeast.networks import ResNet
 from fedfeast.networks.normalisation import ByBatch
 from fedfeast.planning.outline import outline

@@ -1,5 +1,8 @@
-"""Methods by name, and those that need few words: one pass a step, the points of a cache, FedAvg."""
+"""Methods by name, one pass a step, the points of a cache, and controls on another network."""
 
+import subprocess
+import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,7 @@ import torch
 from fedfeast.data import Batch
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Assignment, Client, Method, Pass, mixed_cross_entropy
-from fedfeast.methods import METHODS, Feast, FedAvg, find_method
+from fedfeast.methods import METHODS, Feast, find_method
 from fedfeast.methods.one_pass import OnePassMethod
 from fedfeast.methods.served_variants import cached_points
 from fedfeast.networks import ElasticResNet, Level, SearchSpace
@@ -25,6 +28,15 @@ def test_methods_are_found_by_name_module_and_file() -> None:
     assert all(find_method(name) is method for name, method in METHODS.items())
     trust("fedfeast.methods.feast:Feast")
     assert find_method("fedfeast.methods.feast:Feast") is Feast
+
+
+def test_modules_are_found_where_they_stood_before_the_folders() -> None:
+    assert import_module("fedfeast.methods.feast").Feast is Feast
+    assert import_module("fedfeast.methods.importance") is import_module("fedfeast.methods.width.importance")
+    program = (
+        "import fedfeast.methods.nested as former; from fedfeast.methods.fedavg import FedAvg; former.OrderedDropout"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.parametrize(
@@ -82,23 +94,6 @@ def test_who_shares_it() -> None:
 
 NETWORK = ElasticResNet(SearchSpace())
 CACHE = read_cache("cifar100-56", NETWORK)
-
-
-def test_without_a_limit_the_smallest_variant_serves_everybody() -> None:
-    assert FedAvg(NETWORK, CACHE).variant == CACHE[0]
-
-
-def test_with_a_limit_only_those_who_afford_the_variant_train() -> None:
-    method = FedAvg(NETWORK, CACHE, max_macs=60e6)
-    assert method.variant == CACHE[3]
-    assert method.trains(CACHE[3].macs)
-    assert not method.trains(CACHE[3].macs - 1)
-    assert [point.macs for point in method.operating_points()] == [CACHE[3].macs]
-
-
-def test_a_limit_below_the_smallest_variant_is_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"method.max_macs = 1000 .* at least 24967328"):
-        FedAvg(NETWORK, CACHE, max_macs=1e3).operating_points()
 
 
 def control(name: str, **options: Any) -> Method:

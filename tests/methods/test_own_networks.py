@@ -57,7 +57,7 @@ def test_it_trains_and_serves_members(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(METHODS.keys() - set(ANY_NETWORK)))
 @pytest.mark.parametrize("resnet", [None, ResNet()], ids=["alone", "beside the ResNet"])
 def test_the_others_refuse_it_and_say_which_do(name: str, resnet: ResNet | None) -> None:
-    with pytest.raises(InvalidInput, match=rf"'{name}' .*choose feast, nested, deepfednas or fedavg"):
+    with pytest.raises(InvalidInput, match=rf"'{name}' .*choose feast, nested, fedsup, efedsup, deepfednas or fedavg"):
         METHODS[name].build(Parts(NETWORK, CACHE, resnet, rounds=3))
 
 

@@ -31,12 +31,17 @@ def test_one_run_on_one_self_contained_page(runs: dict[str, fedfeast.Run], tmp_p
     page = files[0].read_text()
     for part in ("Accuracy and cost", "Training", "Clients", "Coverage", "Operating points", "population score"):
         assert part in page
-    assert page.count('data-chart="chart-') == 7, "curve and budgets, loss and score, sizes, clients, coverage"
+    what = "curve and budgets, loss and score, sizes, scores and answers by tenths, clients, coverage"
+    assert page.count('data-chart="chart-') == 9, what
     assert "[population]" in page, "the resolved recipe"
     addresses = re.findall(r'(?:src|href)="([^"#][^"]*)"', page)
     assert all(address.startswith("data:") for address in addresses), "no external requests"
     names = {file.name for file in files[1:]}
     assert {"curve.svg", "curve.png", "history.svg", "sizes.svg", "first-clients.png", "first-coverage.svg"} <= names
+    assert "fairness.svg" in names
+    table = page.split("<h3>Who is slow, who is left out</h3>")[1].split("</table>")[0]
+    assert table.count("<tr>") == 11, "a heading and ten tenths"
+    assert "Simulated clients are never late" in table
     assert all(file.is_file() for file in files)
 
 
@@ -98,7 +103,7 @@ def test_a_run_that_is_still_going_on(runs: dict[str, fedfeast.Run], tmp_path: P
     finally:
         summary.write_text(content)
     assert "Still without a test curve: first" in page
-    assert page.count('data-chart="chart-') == 5
+    assert page.count('data-chart="chart-') == 6
 
 
 def test_a_run_without_a_finished_round_is_refused(tmp_path: Path) -> None:

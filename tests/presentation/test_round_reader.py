@@ -23,6 +23,7 @@ def test_lines_are_read_as_they_come(tmp_path: Path) -> None:
         "validation_score": 0.25,
         "sizes": sizes[:1],
         "clients": 2,
+        "taking_part": {"clients": [3, 4]},
         "payload_parameters": 10,
         "seconds": 0.5,
     }

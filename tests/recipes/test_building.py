@@ -12,12 +12,12 @@ import torch
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import ServerOptimiser
 from fedfeast.methods import METHODS
-from fedfeast.methods.feast import Feast
+from fedfeast.methods.supernet.feast import Feast
+from fedfeast.planning.method_costs import list_methods
 from fedfeast.planning.outline import outline
 from fedfeast.randomness import named_generator
 from fedfeast.recipes import load_recipe
 from fedfeast.recipes.building import build_method, build_parts, build_resnet, build_server
-from fedfeast.recipes.method_list import list_methods
 
 
 def refusal(name: str, **settings: Any) -> str:

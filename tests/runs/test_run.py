@@ -78,6 +78,7 @@ def test_a_finished_run_needs_its_data_only_to_measure(tmp_path: Path) -> None:
     trained = fedfeast.train("digits", out=tmp_path / "run", settings={**SHORT, **own})
     (tmp_path / "data").rename(tmp_path / "moved")
     assert fedfeast.Run.open(tmp_path / "run").summary == trained.summary
+    assert trained.summary["fairness"] == trained.fairness.facts()
     write_report([fedfeast.Run.open(tmp_path / "run")], tmp_path / "report.html")
     with pytest.raises(InvalidInput, match=r"prepared ones are looked for in .*data"):
         fedfeast.evaluate(tmp_path / "run")

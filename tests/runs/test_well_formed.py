@@ -22,6 +22,9 @@ ROUND = {"round": 1, "losses": {"teacher": 1.0}, "clients": [0], "payload_parame
         ({"test_sets": {"a": {"curve": [POINT]}}}, None),
         ({"test_sets": {"a": []}}, "test_sets"),
         ({"traffic": {"reduction": "x"}}, "traffic"),
+        ({"fairness": {"deciles": [{"decile": 1, "score": None}]}}, None),
+        ({"fairness": {"deciles": [{"decile": 1, "score": "x"}]}}, "fairness"),
+        ({"fairness": []}, "fairness"),
         ({"of a later version": object}, None),
     ],
 )
@@ -36,6 +39,16 @@ def test_rounds_and_who_was_asked() -> None:
     assert misfit_round({**ROUND, "validation_sizes": [{"name": "1k", "macs": 1, "value": 0.5}]}) is None
     for wrong in (5, [5], [{"name": "1k", "macs": 1}], [{"name": "1k", "macs": "x", "value": 0.5}]):
         assert misfit_round({**ROUND, "validation_sizes": wrong}) == "validation_sizes"
+    told = {
+        "answered": [0],
+        "refused": [{"client": "a", "reason": "b"}],
+        "failed": {"a": "b"},
+        "answer_seconds": {"a": 1},
+    }
+    assert misfit_round({**ROUND, **told}) is None
+    odd: dict[str, Any] = {"answered": [-1], "refused": [{}], "failed": {"a": 1}, "answer_seconds": [1]}
+    for key, value in odd.items():
+        assert misfit_round({**ROUND, **told, key: value}) == key
     assert misfit_round({}) == "round"
     assert misfit_round(None) == "all of it"
     assert misfit_released({"round": 1, "clients": [3]}) is None

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
+from run_files import forget_sizes
 from starlette.types import ASGIApp
 
 import fedfeast
@@ -39,9 +40,10 @@ def folder(trained: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def validated_as(folder: Path) -> Callable[..., Path]:
-    """Return the copied run after its networks validated as told, from the smallest to the largest."""
+    """Return the copied run after its networks validated as told, from the smallest to the largest; only then."""
 
     def write(*values: float) -> Path:
+        forget_sizes(folder)
         summary = json.loads((folder / "summary.json").read_text())
         rows = [{**row, "value": value} for row, value in zip(summary["validation_curve"], values, strict=False)]
         (folder / "summary.json").write_text(json.dumps({**summary, "validation_curve": rows}))

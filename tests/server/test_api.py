@@ -44,6 +44,16 @@ def test_a_run_and_its_parts(client: Any) -> None:
     ]
     fleet = client.get("/api/fleet").json()
     assert (fleet["clients"], fleet["served"]) == (40, 40)
+    fairness = client.get("/api/fairness").json()
+    assert [one["clients"] for one in fairness["deciles"]] == [4] * 10
+    assert sum(one["answered"] for one in fairness["deciles"]) == sum(
+        one["clients"] for one in client.get("/api/history").json()["rounds"]
+    )
+    assert {one["late"] for one in fairness["deciles"]} == {None}, "simulated clients are never late"
+    mean = sum(one["score"] for one in fairness["deciles"]) / 10
+    assert mean == pytest.approx(run["population_score"])
+    worst = min(one["score"] for one in fairness["deciles"])
+    assert fairness["deciles"][fairness["worst_decile"] - 1]["score"] == worst
     assert client.get("/healthz").json() == {"status": "ok", "version": "0.1.0", "onnxruntime_web": None}
     assert client.get("/healthz").headers["cache-control"] == "no-cache"
     assert 'fedfeast_run_finished_rounds{run="digits"} 14' in client.get("/metrics").text
@@ -215,6 +225,7 @@ def test_a_run_without_a_finished_round(tmp_path: Path, client_of: ClientOf) -> 
     answer = client.get("/api/choose?max_macs=1e6")
     assert (answer.status_code, answer.json()["detail"]) == (404, "run has no model yet: No round is finished yet.")
     assert client.get("/api/fleet").status_code == 404
+    assert client.get("/api/fairness").json()["deciles"] == []
     assert client.get("/models/128320-00000000.onnx").status_code == 404
 
 

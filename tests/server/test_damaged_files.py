@@ -106,6 +106,7 @@ def read_all(folder: Path) -> None:
             run.folder.environment,
             run.folder.clients,
             run.folder.test_sets,
+            lambda: run.fairness,
             run.best,
         ):
             with suppress(InvalidInput):
@@ -125,7 +126,7 @@ def test_damage_is_said_and_nothing_ends(
         read_all(folder)
         with suppress(InvalidInput):
             watched.refresh()
-        for address in ("run", "history", "fleet", "variants", "choose?max_macs=1e9"):
+        for address in ("run", "history", "fleet", "fairness", "variants", "choose?max_macs=1e9"):
             answer = client.get(f"/api/{address}")
             assert answer.status_code in (200, 404), (number, address, answer.text)
             assert str(tmp_path) not in answer.text

@@ -73,7 +73,7 @@ def test_pages_load_only_what_is_served_here(client: Any) -> None:
     elsewhere = {"./", "docs", "openapi.json", "differences"}
     for page in ("/", "/docs", "/differences"):
         loaded |= set(re.findall(r'(?:src|href)="([^"#]+)"', client.get(page).text)) - elsewhere
-    assert loaded | {f"static/{name}.js" for name in ("drawing", "in-browser", "runner", "sizes")} == names
+    assert loaded | {f"static/{name}.js" for name in ("drawing", "fairness", "in-browser", "runner", "sizes")} == names
     for name in names:
         answer = client.get(f"/{name}")
         assert answer.status_code == 200

@@ -48,6 +48,27 @@ def test_a_run_as_it_grows(trained: Path, tmp_path: Path) -> None:
     assert finished.variants[0]["test_accuracy"] is not None
 
 
+def test_who_took_part_is_counted_as_rounds_are_added_and_cut(folder: Path) -> None:
+    metrics = folder / "metrics.jsonl"
+    lines = metrics.read_text().splitlines(keepends=True)
+
+    def answers(watched: WatchedRun, number: int) -> bool:
+        metrics.write_text("".join(lines[:number]))
+        watched.refresh()
+        expected = sum(len(json.loads(line)["clients"]) for line in lines[:number])
+        fairness = watched.seen.fairness
+        return fairness is not None and sum(one.answered or 0 for one in fairness.deciles) == expected
+
+    run = WatchedRun(folder, "run")
+    assert run.seen.fairness == run.run.fairness
+    assert all(answers(run, number) for number in (5, 6, 9, 9, 2, 3, 14))
+    (folder / "clients.csv").rename(folder / "moved.csv")
+    run.refresh()
+    assert run.seen.fairness is None
+    (folder / "moved.csv").rename(folder / "clients.csv")
+    assert answers(run, 14)
+
+
 def test_what_was_just_replaced_is_still_handed_out(folder: Path) -> None:
     run = WatchedRun(folder, "run")
     first = run.seen.offer

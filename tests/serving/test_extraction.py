@@ -6,6 +6,7 @@ from shutil import copytree
 
 import pytest
 import torch
+from run_files import forget_sizes
 
 import fedfeast
 from fedfeast.errors import InvalidInput
@@ -163,8 +164,33 @@ def test_validation_figures_of_other_weights_are_none(validated_as: ValidatedAs)
     folder = validated_as(*[0.5] * 8).folder.path
     summary = json.loads((folder / "summary.json").read_text())
     (folder / "summary.json").write_text(json.dumps({**summary, "best_round": summary["best_round"] + 1}))
+    forget_sizes(folder)
     extractor = Extractor(folder)
     assert extractor.validated() == {}
     assert extractor.better(extractor.points[7], Limits(max_macs=1e9)) is None
     with pytest.raises(InvalidInput, match=f"--best goes by .* has no such figures .* run fedfeast evaluate {folder} "):
         extractor.require_validated()
+
+
+def test_before_a_summary_the_served_rounds_own_validation_counts(validated_as: ValidatedAs) -> None:
+    folder = validated_as().folder.path
+    (folder / "summary.json").unlink()
+    metrics = folder / "metrics.jsonl"
+    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+    served = Extractor(folder).run_facts["best_round"]
+    sizes = rows[served - 1]["validation_sizes"]
+    for place, size in enumerate(sizes):
+        size["value"] = 0.9 if place == 1 else 0.5
+    # Another round's sizes are of other weights, and a damaged line stops nothing.
+    rows[2 - served]["validation_sizes"] = [{**size, "value": 1.0} for size in sizes]
+    metrics.write_text("".join(f"{json.dumps(row)}\n" for row in rows) + "x\n")
+    extractor = Extractor(folder)
+    names = [size["name"] for size in sizes]
+    assert {point.name: value for point, value in extractor.validated().items()} == {
+        name: 0.9 if place == 1 else 0.5 for place, name in enumerate(names)
+    }
+    extractor.require_validated()
+    best = extractor.choose(Limits(max_macs=1e9), best=True)
+    assert best.name == names[1]
+    metrics.unlink()
+    assert Extractor(folder).validated() == {}

@@ -1,3 +1,4 @@
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -99,6 +100,18 @@ def test_several_seeds_go_into_the_same_folder(unbroken: tuple[Path, StudyResult
     assert estimate.count == 2
     assert estimate.mean == pytest.approx(sum(scores(both)) / 2)
     assert scores(both)[0] == scores(result)[0]
+
+
+def test_trackers_are_told_of_every_run_that_is_trained(tmp_path: Path) -> None:
+    only = replace(SMALL, arms=lambda resolve: (method_arm("fedavg"),))
+    options = replace(OPTIONS, rounds=1, track=["tensorboard"])
+    run(tmp_path / "small", options, only)
+    train_study(plan_study(only, tmp_path / "small", replace(options, seeds=(0, 1))), at_once=2)
+    told = [json.loads(file.read_text()) for file in (tmp_path / "runs").glob("*/tracking/tensorboard.json")]
+    assert [one["rounds"] for one in told] == [1, 1]
+    assert len(list((tmp_path / "runs").glob("*/report.html"))) == 2
+    with pytest.raises(InvalidInput, match="--track 'paper' is no tracker"):
+        replace(options, track=["paper"])
 
 
 def test_a_folder_of_another_study_is_refused(unbroken: tuple[Path, StudyResult], tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from fedfeast.app.fleet import fleet_app
 from fedfeast.app.help import HELP_OPTIONS, Commands
 from fedfeast.app.models import browser_runtime, export, extract, latency, serve, verify
 from fedfeast.app.output import print_error
-from fedfeast.app.plan import measure, methods, plan, search
+from fedfeast.app.plan import check_method, measure, methods, plan, search
 from fedfeast.app.recipes import recipes_app
 from fedfeast.app.studies import study
 from fedfeast.app.train import evaluate, report, train
@@ -19,7 +19,7 @@ from fedfeast.version import VERSION
 
 # Their order is that of --help.
 COMMANDS = (
-    *(train, evaluate, plan, measure, methods, search),
+    *(train, evaluate, plan, measure, methods, check_method, search),
     *(extract, export, verify, latency, serve, browser_runtime, report, study),
 )
 

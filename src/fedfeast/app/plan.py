@@ -1,4 +1,4 @@
-"""The commands before training: plan, measure, methods, search."""
+"""The commands before training: plan, measure, methods, check-method, search."""
 
 from pathlib import Path
 from typing import Annotated
@@ -92,12 +92,35 @@ def methods(
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List the methods with a sentence, the paper, their options and what they would serve."""
+    """List the methods: what each sends, computes and serves with a recipe, when to choose it, and its options."""
+    from fedfeast.planning.method_costs import list_methods
     from fedfeast.presentation.plan_tables import describe_methods
-    from fedfeast.recipes.method_list import list_methods
 
-    listed = list_methods(recipe, settings or [])
+    with console_for(as_json).status("planning every method"):
+        listed = list_methods(recipe, settings or [])
     print_result(listed, describe_methods(listed, recipe), as_json)
+
+
+def check_method(
+    method: Annotated[str, typer.Argument(help="A method of your own, file.py:Class or module:Class; its code runs.")],
+    recipe: Annotated[
+        str, typer.Option(help="The recipe whose networks, clients and data it is tried with.")
+    ] = "digits",
+    settings: SettingsOption = None,
+    trust: TrustOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Try a method of your own by every rule that methods keep, and say which it violates (exit code 1)."""
+    from fedfeast.app.progress import CountedProgress
+    from fedfeast.presentation.plan_tables import describe_check
+    from fedfeast.runs.contract.checking import RULES
+    from fedfeast.runs.contract.checking import check_method as check
+
+    with CountedProgress(console_for(as_json), "checking", len(RULES)) as progress:
+        report = check(method, recipe, settings or [], lambda rule: progress.advance(rule.name))
+    print_result(report.to_json(), describe_check(report.to_json()), as_json)
+    if not report.passed:
+        raise typer.Exit(1)
 
 
 def search(

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedfeast.app.options import JsonOption, SettingsOption, TrustOption, setting_words, trust_words
+from fedfeast.app.options import (
+    JsonOption,
+    SettingsOption,
+    TrackOption,
+    TrustOption,
+    setting_words,
+    track_words,
+    trust_words,
+)
 from fedfeast.app.output import console_for, print_error, print_result, show
 
 if TYPE_CHECKING:
@@ -41,6 +49,7 @@ def study(  # noqa: PLR0913 - an argument an option
         ),
     ] = None,
     settings: SettingsOption = None,
+    track: TrackOption = None,
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -51,7 +60,7 @@ def study(  # noqa: PLR0913 - an argument an option
     if name == "list":
         _list_studies(as_json)
     else:
-        options = StudyOptions(dataset, rounds, parse_seeds(seeds), settings or (), runs, arm or ())
+        options = StudyOptions(dataset, rounds, parse_seeds(seeds), settings or (), runs, arm or (), track or ())
         words = [*study_words(name, out, options), *at_once_words(at_once, mps), *trust_words(trust)]
         refuse_at_once(at_once, mps)
         _run_study(name, out, options, at_once, mps, words, as_json)
@@ -149,7 +158,7 @@ def study_words(name: str, out: Path | None, options: "StudyOptions") -> list[st
     }
     words = [str(word) for option, value in given.items() if value is not None for word in (option, value)]
     words += [word for name in options.arms for word in ("--arm", name)]
-    return ["study", name, *words, *setting_words(list(options.settings))]
+    return ["study", name, *words, *setting_words(list(options.settings)), *track_words(options.track)]
 
 
 def at_once_words(at_once: int, mps: bool | None) -> list[str]:

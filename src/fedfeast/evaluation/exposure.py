@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation.slice_regions import Part, SliceRegions, expected_passes, part_of
-from fedfeast.methods.feast import TrainingRule
+from fedfeast.methods.supernet.feast import TrainingRule
 from fedfeast.variants import VariantCache
 
 Floats = NDArray[np.float64]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfeast.methods.feast import TrainingRule
+from fedfeast.methods.supernet.feast import TrainingRule
 from fedfeast.networks import Architecture, ElasticNetwork, ElasticResNet, Shapes
 from fedfeast.routing import envelope_of
 from fedfeast.variants import Variant, VariantCache

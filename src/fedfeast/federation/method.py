@@ -25,6 +25,7 @@ class Method(ABC):
     """
 
     paper: ClassVar[str] = ""  # where the method comes from
+    suits: ClassVar[str] = ""  # when it is the better choice, in a sentence
     plans_by_weights: ClassVar[bool] = True  # whether plan_round looks at the weights; plans of a recipe then draw them
     plans_differ: ClassVar[bool] = False  # whether clients of the same budget may be given different networks
     changes_weights: ClassVar[bool] = False  # whether passes compute with other weights than the client's: weights()

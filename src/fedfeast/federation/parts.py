@@ -6,7 +6,14 @@ from fedfeast.errors import InvalidInput
 from fedfeast.networks import ElasticNetwork, ElasticResNet, ResNet
 from fedfeast.variants import VariantCache
 
-ANY_NETWORK = ("feast", "nested", "deepfednas", "fedavg")  # the methods of the package that train any elastic network
+ANY_NETWORK = (
+    "feast",
+    "nested",
+    "fedsup",
+    "efedsup",
+    "deepfednas",
+    "fedavg",
+)  # the methods of the package that train any elastic network
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The fleet as an engine: a round's slices go out to the nodes and come back; answers are taken in as they arrive."""
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import inf, sqrt
@@ -14,6 +15,7 @@ from fedfeast.data import count_steps
 from fedfeast.engines.eager import draw_passes
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import ClientsValidation, Validation
+from fedfeast.evaluation.fairness.participation import LATE
 from fedfeast.federation import (
     Activations,
     Aggregator,
@@ -70,6 +72,7 @@ class _Round:
     answered: list[int] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)  # client -> why it sent no answer
     carried: Carried = field(default_factory=Carried)
+    seconds: dict[str, float] = field(default_factory=dict)  # client -> from question to answer
 
     @property
     def number(self) -> int:
@@ -118,6 +121,7 @@ class FleetEngine(Engine):
     ) -> None:
         self.method, self._fleet, self._dtype, self._reach = method, fleet, dtype, reach
         self._activated = activated  # where answers count by it
+        self._asked_at: dict[str, float] = {}  # client -> by time.monotonic()
         self._wire = wire_dtype(fleet.settings.wire, dtype)
         # What clients said that they hold. Choice: in memory alone; a server that starts again sends whole slices.
         self._held = WireMemory()
@@ -141,7 +145,7 @@ class FleetEngine(Engine):
             this.aggregator.close()
             raise
         self._held = self._held.after({}, order.policy.wire.most_bytes)
-        notes: dict[str, Any] = {"answered": sorted(this.answered)}
+        notes: dict[str, Any] = {"answered": sorted(this.answered), "answer_seconds": this.seconds}
         if this.failed:
             notes["failed"] = this.failed
         aggregator = this.aggregator
@@ -179,6 +183,7 @@ class FleetEngine(Engine):
             this.failed[assignment.client.name] = "it cannot be reached"
         else:
             this.under_way[pending.message_id] = assignment
+            self._asked_at[assignment.client.name] = time.monotonic()
             this.carried += Carried(bytes_down=num_bytes(content))
 
     def _pack_weights(self, assignment: Assignment, order: RoundOrder) -> tuple[ArrayRecord, dict[str, str]]:
@@ -210,7 +215,7 @@ class FleetEngine(Engine):
         self._fleet.receive(this.under_way, lambda assignment, reply: self._take(assignment, reply, this))
         for assignment in this.under_way.values():
             seconds = self._fleet.settings.deadline_seconds
-            this.failed[assignment.client.name] = f"no answer within {seconds:g} s"
+            this.failed[assignment.client.name] = f"{LATE} {seconds:g} s"
         for name, reason in this.failed.items():
             LOG.warning("round %d goes on without %s: %s", this.number, name, reason)
 
@@ -254,6 +259,9 @@ class FleetEngine(Engine):
         farthest = self._reach.of(assignment, sent, this.order.learning_rate, self._wire)
         if this.aggregator.take(assignment, sent, answer.weights, counted, answer.num_examples, farthest) is None:
             this.note(assignment, answer)
+            name = assignment.client.name
+            if name in self._asked_at:  # once: a question has one answer
+                this.seconds[name] = round(time.monotonic() - self._asked_at.pop(name), 3)
 
     def _sent(self, assignment: Assignment, flat: Tensor) -> Tensor:
         """Return the vector that the client received, in the precision it was sent in."""

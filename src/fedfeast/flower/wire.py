@@ -15,6 +15,8 @@ from fedfeast.federation.wire.formats import Packing, WireFault
 from fedfeast.flower.messages import Unreadable, one_line
 from fedfeast.networks import Architecture, Layout, Level
 from fedfeast.networks.built import Member
+from fedfeast.networks.ensemble import Bases
+from fedfeast.networks.nested_resnet import NestedLevel
 from fedfeast.routing import SliceMap, read_slice_map
 
 MOST_DIMENSIONS = 8
@@ -33,7 +35,13 @@ _DTYPES = {
         torch.bool,
     )
 }
-_ARCHITECTURES: dict[str, type] = {"architecture": Architecture, "level": Level, "member": Member}
+_ARCHITECTURES: dict[str, type] = {
+    "architecture": Architecture,
+    "level": Level,
+    "member": Member,
+    "bases": Bases,
+    "nested-level": NestedLevel,
+}
 
 
 def to_array(tensor: Tensor) -> Array:

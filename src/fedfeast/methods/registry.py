@@ -2,15 +2,19 @@
 
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Method
-from fedfeast.methods.feast import Feast
-from fedfeast.methods.fedavg import FedAvg
-from fedfeast.methods.federated_nas import DeepFedNas, SuperFedNas
-from fedfeast.methods.fedrolex import FedRolex
-from fedfeast.methods.fiarse import Fiarse
-from fedfeast.methods.fjord import FjORD
-from fedfeast.methods.heterofl import HeteroFL
-from fedfeast.methods.nested import Nested
-from fedfeast.methods.scalefl import ScaleFL
+from fedfeast.methods.controls.fedavg import FedAvg
+from fedfeast.methods.depth.depthfl import DepthFL
+from fedfeast.methods.depth.nefl import NeFL
+from fedfeast.methods.depth.scalefl import ScaleFL
+from fedfeast.methods.supernet.feast import Feast
+from fedfeast.methods.supernet.federated_nas import DeepFedNas, SuperFedNas
+from fedfeast.methods.supernet.fedsup import EFedSup, FedSup
+from fedfeast.methods.supernet.nested import Nested
+from fedfeast.methods.width.fedrolex import FedRolex
+from fedfeast.methods.width.fiarse import Fiarse
+from fedfeast.methods.width.fjord import FjORD
+from fedfeast.methods.width.heterofl import HeteroFL
+from fedfeast.methods.width.splitmix import SplitMix
 from fedfeast.own_code import find_named
 
 METHODS: dict[str, type[Method]] = {
@@ -23,6 +27,11 @@ METHODS: dict[str, type[Method]] = {
     "fjord": FjORD,
     "fedrolex": FedRolex,
     "nested": Nested,
+    "fedsup": FedSup,
+    "efedsup": EFedSup,
+    "depthfl": DepthFL,
+    "nefl": NeFL,
+    "splitmix": SplitMix,
     "fedavg": FedAvg,
 }
 

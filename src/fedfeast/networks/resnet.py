@@ -85,6 +85,7 @@ class ResNet:
     # Choice: an exit is a pooled linear head, which gives the paper's 11.27M; ScaleFL's own heads convolve first.
     early_exits: bool = False  # a head after every stage, not the last alone
     exit_blocks: tuple[int, ...] = ()  # or after these blocks, counted from 1 over all stages
+    averages_exits: bool = False  # the last output, which is served, is the mean of a level's exits
     initialisation: Initialisation = "torch"
     branch_scale: float = 1.0  # what the scale of a residual branch's last norm starts with
 
@@ -127,6 +128,8 @@ class ResNet:
                 f"resnet.exit_blocks = {list(exits)}: list blocks from 1 on, once, in rising order, "
                 f"and end with the last of all {total}."
             )
+        if self.averages_exits and not self.early_exits:
+            raise InvalidInput("resnet.averages_exits = true without resnet.early_exits: set both, or neither.")
         if exits and self.early_exits:
             raise InvalidInput(
                 f"resnet.exit_blocks = {list(exits)} with resnet.early_exits = true: exits are after single blocks "
@@ -255,6 +258,8 @@ class ResNet:
                 weight, bias = weights[f"{block.head}.weight"], weights[f"{block.head}.bias"]
                 pooled = features.mean(dim=(2, 3), dtype=weight.dtype)  # (batch, channels)
                 outputs.append(F.linear(pooled, weight, bias))
+        if self.averages_exits:
+            outputs.append(torch.stack(outputs).mean(dim=0))
         return tuple(outputs)
 
     def _blocks_of(self, level: Level) -> Iterator[_Block]:

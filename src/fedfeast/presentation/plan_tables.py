@@ -286,13 +286,27 @@ def describe_methods(methods: Sequence[Mapping[str, Any]], recipe: str) -> list[
         parts.append(Text.from_markup(f"\n[bold]{method['name']}[/]"))
         for line in (
             escape(method["summary"]),
+            *([escape(method["suits"])] if method["suits"] else []),
             f"[dim]{escape(method['paper'])}[/]",
             f"{_served(method['operating_points'])}, of {method['parameters']:,} parameters{budgets}",
+            _costs_of(method),
             f"[dim]options: {escape(options)}[/]",
             *([f"[dim]presets (method.preset): {', '.join(method['presets'])}[/]"] if method["presets"] else []),
         ):
             parts.append(Padding(Text.from_markup(line), (0, 0, 0, 2)))
     return parts
+
+
+def _costs_of(method: Mapping[str, Any]) -> str:
+    """Say what a method sends and computes, or why it does not."""
+    if "refused" in method:
+        return escape(f"does not suit this recipe: {method['refused']}")
+    costs = method["costs"]
+    return (
+        f"sends {format_macs(costs['mean_payload_parameters'])} parameters to a client on average, "
+        f"{costs['round_gigabytes']:.3g} GB a round both ways; trains {costs['training_pmacs']:.3g} PMACs in all; "
+        f"{costs['served_clients']} of {costs['clients']} clients are served"
+    )
 
 
 def _served(points: Sequence[Mapping[str, Any]]) -> str:
@@ -301,3 +315,16 @@ def _served(points: Sequence[Mapping[str, Any]]) -> str:
     if len(names) <= 5:
         return f"serves {', '.join(names)} MACs"
     return f"serves {len(names)} points from {names[0]} to {names[-1]} MACs"
+
+
+def describe_check(report: Mapping[str, Any]) -> list[RenderableType]:
+    """Show every rule that a method was tried by, and what violates it."""
+    broken = sum(rule["violation"] is not None for rule in report["rules"])
+    parts: list[RenderableType] = []
+    for rule in report["rules"]:
+        mark = "[green]kept[/]    " if rule["violation"] is None else "[bold red]violated[/]"
+        parts.append(Text.from_markup(f"{mark}  {escape(rule['says'])}"))
+        if rule["violation"] is not None:
+            parts.append(Padding(Text(rule["violation"]), (0, 0, 0, 10)))
+    parts.append(Text(f"{report['method']}: {'every rule is kept' if not broken else f'{broken} violated'}"))
+    return parts

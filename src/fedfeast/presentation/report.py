@@ -11,6 +11,7 @@ from fedfeast.data.tasks import ACCURACY, Metric
 from fedfeast.errors import InvalidInput
 from fedfeast.planning.coverage import cover
 from fedfeast.planning.outline import outline
+from fedfeast.presentation.fairness import HEADING, fairness_caption, fairness_charts, fairness_table
 from fedfeast.presentation.pages import Pictures, known_differences, write_page
 from fedfeast.presentation.recipe_differences import recipe_differences
 from fedfeast.presentation.run_charts import (
@@ -65,6 +66,7 @@ def write_report(runs: Sequence[Run], path: Path | str) -> list[Path]:
                 "Mean training loss by role, and validation score.",
             ),
             _sizes(runs, pictures),
+            _left_out(runs, pictures),
             *_latencies(runs, pictures),
         ],
         "runs": [_describe(run, pictures) for run in runs],
@@ -150,6 +152,16 @@ def _sizes(runs: Sequence[Run], pictures: Pictures) -> dict[str, Any] | None:
     return pictures.add("Sizes while training", "sizes", charts, caption)
 
 
+def _left_out(runs: Sequence[Run], pictures: Pictures) -> dict[str, Any] | None:
+    """Return the figure of what each tenth of the clients gets and gives; None where neither is known."""
+    charts = fairness_charts([(label_of(run), run.fairness) for run in runs])
+    caption = (
+        "What clients get, each with the largest network it affords, and how often they took part, by tenths of their "
+        "budgets."
+    )
+    return pictures.add(HEADING, "fairness", charts, caption) if charts else None
+
+
 def _comparison(runs: Sequence[Run]) -> list[list[str]]:
     rows = []
     for run in runs:
@@ -204,9 +216,16 @@ def _describe(run: Run, pictures: Pictures) -> dict[str, Any]:
         "figures": figures,
         "headings": [*cost_headings(run.curve if columns else None), "parameters", *columns, "clients served"],
         "points": _points(run, columns) if run.folder.has_summary() else [],
+        "fairness": _fairness(run),
         "environment": _environment(run),
         "recipe": run.recipe.to_toml(),
     }
+
+
+def _fairness(run: Run) -> dict[str, Any]:
+    measured = run.fairness
+    headings, rows = fairness_table(measured)
+    return {"heading": HEADING, "headings": headings, "rows": rows, "caption": fairness_caption(measured)}
 
 
 def _tiles(run: Run) -> list[dict[str, str]]:

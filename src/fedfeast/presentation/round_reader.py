@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from fedfeast.evaluation.fairness.participation import TAKING_PART
 from fedfeast.runs.well_formed import misfit_round
 
 Row = dict[str, Any]
@@ -62,6 +63,7 @@ def _shown(row: Row) -> Row:
         "validation_score": score if score is not None and math.isfinite(score) else None,
         "sizes": [size for size in row.get("validation_sizes", []) if math.isfinite(size["value"])],
         "clients": len(row["clients"]),
+        "taking_part": {key: row[key] for key in TAKING_PART if key in row},
         "payload_parameters": int(row["payload_parameters"]),
         "seconds": float(row["seconds"]),
     }

@@ -12,6 +12,7 @@ from rich.table import Table
 from fedfeast.data import DatasetFacts
 from fedfeast.data.tasks import ACCURACY, METRICS, Metric, task_named
 from fedfeast.evaluation import Curve, CurvePoint, metric_of
+from fedfeast.presentation.fairness import worst_in_words
 from fedfeast.units import format_bytes, format_macs
 
 
@@ -97,6 +98,7 @@ def _run_facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     facts += [
         ("by the best", f"{metric.show(best)} (each with the best variant it affords)") for best in best_scores(summary)
     ]
+    facts += [("worst served", worst) for worst in [worst_in_words(summary.get("fairness", {}), metric)] if worst]
     facts += measured_on(summary)
     if summary["served_share"] < 1:
         served = f"{100 * summary['served_share']:.1f} %"

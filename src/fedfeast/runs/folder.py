@@ -289,6 +289,12 @@ class RunFolder:
             raise InvalidInput(f"{path} is missing or damaged: run fedfeast evaluate {self.path}.") from error
         return found
 
+    def own_values(self) -> dict[str, tuple[float, ...]]:
+        """Return every network's value on a client's own test examples, by client; none where nobody has any."""
+        if not (self.path / "test_clients.csv").is_file():
+            return {}
+        return {client: values for by_client in self.client_values().values() for client, values in by_client.items()}
+
     def summary(self) -> dict[str, Any]:
         """Return summary.json."""
         if not self.has_summary():

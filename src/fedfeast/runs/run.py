@@ -26,6 +26,7 @@ from fedfeast.evaluation import (
 )
 from fedfeast.evaluation.by_clients import KEPT_BACK
 from fedfeast.evaluation.evaluator import OnPoint
+from fedfeast.evaluation.fairness import Fairness, Participation, measure_fairness
 from fedfeast.federation import OperatingPoint, require_accountant, sampling_rate, spent_centrally, spent_epsilon
 from fedfeast.frames import frame_of
 from fedfeast.machine import usable_cores
@@ -226,6 +227,13 @@ class Run:
         """The same where each client has the best of the variants that it affords."""
         return self.curve.population_score(self.folder.budgets_macs(), "best")
 
+    @property
+    def fairness(self) -> Fairness:
+        """Who took part, who was refused or late, and what clients get, by tenths of their budgets."""
+        rows = self.folder.metrics() if self.folder.has_finished_rounds() else []
+        curve = self.curve if self.folder.has_summary() else None
+        return self._measure_fairness(rows, curve, self.folder.own_values())
+
     def client_wins(self, other: "Run") -> ClientWins:
         """Count on how many clients this run serves better than another one of the same population."""
         budgets, others = self.folder.budgets_macs(), other.folder.budgets_macs()
@@ -288,8 +296,19 @@ class Run:
         if any(one.clients for one in measured.values()):
             numbers["test_sets"] = {name: one.summary() for name, one in measured.items()}
             self.folder.write_client_values(measured)
+        fairness = self._measure_fairness(self._finished_rows(state), curve, self.folder.own_values())
+        numbers["fairness"] = fairness.facts()
         self.folder.write_summary(numbers, curve)
         return curve
+
+    def _measure_fairness(
+        self, rows: Sequence[Mapping[str, Any]], curve: Curve | None, own_values: Mapping[str, Sequence[float]]
+    ) -> Fairness:
+        clients = self.folder.clients()
+        # Central privacy counts on a draw that stays unknown, and reports and pages are for everybody.
+        hidden = build_central_privacy(self.recipe) is not None
+        taking_part = None if hidden else Participation.of(rows, [row["name"] for row in clients])
+        return measure_fairness(clients, taking_part, self.metric, curve, own_values)
 
     def _measure(
         self, best: Best, points: Sequence[OperatingPoint], observer: Observer
@@ -383,10 +402,13 @@ class Run:
                 "checkpoint, or move the summary away to measure what is left."
             )
 
+    def _finished_rows(self, state: TrainingState) -> list[dict[str, Any]]:
+        # A killed run may have rows beyond its checkpoint; they will be cut when it goes on.
+        return [row for row in self.folder.metrics() if row["round"] <= state.finished_rounds]
+
     def _numbers(self, state: TrainingState, best: Best, curve: Curve) -> dict[str, Any]:
         federation = self.federation
-        # A killed run may have rows beyond its checkpoint; they will be cut when it goes on.
-        rows = [row for row in self.folder.metrics() if row["round"] <= state.finished_rounds]
+        rows = self._finished_rows(state)
         budgets = federation.population.budgets_macs
         full = federation.method.network.layout.num_parameters
         sent = sum(row["payload_parameters"] for row in rows)

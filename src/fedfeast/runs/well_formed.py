@@ -78,6 +78,20 @@ def _are_sizes(value: Any) -> bool:
     return isinstance(value, list) and all(map(_has(checks, *checks), value))
 
 
+def _are_refusals(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_has({"client": _is_text}, "client"), value))
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_text, value.values()))
+
+
+def _is_fairness(value: Any) -> bool:
+    deciles = value.get("deciles") if isinstance(value, dict) else None
+    checks = {key: _is_number_or_none for key in ("score", "decile")}
+    return isinstance(deciles, list) and all(map(_has(checks, *checks), deciles))
+
+
 def _are_test_sets(value: Any) -> bool:
     return isinstance(value, dict) and all(_has({"curve": _is_curve}, "curve")(one) for one in value.values())
 
@@ -106,6 +120,7 @@ _SUMMARY: Mapping[str, Check] = {
     "traffic": _has(dict.fromkeys(_TRAFFIC, _is_number)),
     "partition": _has({}),
     "privacy": _has({}),
+    "fairness": _is_fairness,
     "refused_replies": _has({"count": _is_count, "by_client": _is_numbers}),
 }
 _ROUND: Mapping[str, Check] = {
@@ -114,6 +129,10 @@ _ROUND: Mapping[str, Check] = {
     "clients": _is_counts,
     "steps": _is_number,
     **dict.fromkeys(("payload_parameters", *_BYTES), _is_count),
+    "answered": _is_counts,
+    "refused": _are_refusals,
+    "failed": _are_texts,
+    "answer_seconds": _is_numbers,
     "losses": _is_numbers,
     "validation_score": _is_number_or_none,
     "validation_sizes": _are_sizes,

@@ -172,6 +172,40 @@ class Fleet(BaseModel):
     counts: list[int]
 
 
+class Decile(BaseModel):
+    """A tenth of the clients by budget; null where a fact is not known: a simulated client is never late."""
+
+    decile: int  # from 1, the smallest budgets
+    clients: int
+    training: int  # of them, those that may train
+    least_macs: float
+    greatest_macs: float
+    examples: int
+    asked: int | None  # times, over all rounds; null under central privacy, whose draw stays unknown
+    answered: int | None
+    refused: int | None
+    late: int | None
+    failed: int | None  # out of reach, or an error in an answer's place
+    answer_share: float | None  # of all clients' answers
+    never_answered: int | None  # clients
+    answer_seconds: float | None  # median from question to answer
+    served: int | None  # clients that any variant fits
+    value: float | None  # of the run's metric, mean over these
+    score: float | None  # mean over all, each with the largest variant it affords
+    score_best: float | None  # where each has the best it affords
+    own_value: float | None  # on test examples of their own
+
+
+class FairnessTable(BaseModel):
+    """Who took part and what clients get, by tenths of their budgets; fewer than ten clients are told one by one."""
+
+    run: str
+    metric: MetricFacts
+    deciles: list[Decile]
+    worst_decile: int | None  # with the worst score, once scores are measured
+    score_gap: float | None  # by which it lies behind the best
+
+
 class ClassScore(BaseModel):
     """How likely a class is, from 0 to 1."""
 

@@ -10,9 +10,11 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 
 from fedfeast.errors import InvalidInput, without_places
+from fedfeast.evaluation.fairness import Fairness
 from fedfeast.server.answers import (
     Choice,
     ClassScore,
+    FairnessTable,
     Fleet,
     Health,
     History,
@@ -133,6 +135,15 @@ def _add_runs(app: FastAPI, collection: Collection) -> None:
         if found.seen.fleet is None:
             raise HTTPException(404, f"{found.name} has no clients yet: its training has not begun.")
         return Fleet.model_validate({"run": found.name, **found.seen.fleet})
+
+    @app.get("/api/fairness", tags=["runs"], responses=_problems(401, 404, 422))
+    async def fairness(run: RunQuery = None) -> FairnessTable:
+        """Tell who took part, was refused or late, and what clients get, by tenths of their budgets."""
+        found = _find(collection, run)
+        seen = found.seen
+        measured = seen.fairness or Fairness((), seen.run.metric)  # nobody before training begins
+        facts = {"metric": seen.run.metric.facts(), **measured.facts()}
+        return FairnessTable.model_validate({"run": found.name, **facts})
 
     @app.get("/api/variants", tags=["models"], responses=_problems(401, 404, 422))
     async def variants(run: RunQuery = None) -> Variants:

@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from fedfeast.errors import InvalidInput, without_places
+from fedfeast.evaluation import Curve
+from fedfeast.evaluation.fairness import Fairness, Participation, measure_fairness
 from fedfeast.evaluation.published import ANCHORS_MACS, TRAINING_RULES
 from fedfeast.presentation.budget_histogram import budget_histogram
 from fedfeast.presentation.round_reader import RoundReader, Row
+from fedfeast.recipes.building import build_central_privacy
 from fedfeast.runs import Run
 from fedfeast.server.offer import Offer
 from fedfeast.server.progress import SENTENCES, State, state_of
@@ -30,6 +33,7 @@ class Seen:
     offer: Offer | None = None
     variants: tuple[dict[str, Any], ...] = ()
     fleet: dict[str, Any] | None = None
+    fairness: Fairness | None = None
 
     def merits(self) -> dict[str, float]:
         """Return how good the validated variants are by id, greater for what is better."""
@@ -53,6 +57,9 @@ class WatchedRun:
         self._others: Signature | None = None
         self._problem = ""  # why the newest weights are not on offer, or are not the best
         self._damaged_files: list[str] = []
+        self._clients: list[dict[str, str]] = []
+        self._own_values: dict[str, tuple[float, ...]] = {}
+        self._taking_part, self._counted = Participation(), tuple[Row, ...]()  # and the rounds that it counts
         self._offers: tuple[Offer, ...] = ()  # newest first; one that was just replaced is still handed out
         self._lost: frozenset[str] = frozenset()  # variants that were on offer when the folder vanished
         self._open()
@@ -83,16 +90,20 @@ class WatchedRun:
         folder, rows, seen = self.run.folder, self._rounds.refresh(), self.seen
         self._refresh_offer()
         offer = self._offers[0] if self._offers else None
-        others = _signature(folder.path, ("summary.json", "latency.json", "clients.csv"))
-        summary, variants, fleet = seen.summary, seen.variants, seen.fleet
-        if others != self._others or offer is not seen.offer:
+        others = _signature(folder.path, ("summary.json", "latency.json", "clients.csv", "test_clients.csv"))
+        summary, variants, fleet, fairness = seen.summary, seen.variants, seen.fleet, seen.fairness
+        others_are_new = others != self._others or offer is not seen.offer
+        if others_are_new:
             self._damaged_files = []
             self._others, summary = others, self._summary()
             variants, fleet = self._describe(offer)
+            self._own_values = self._read_own_values()
+        if others_are_new or rows is not seen.rows:
+            fairness = self._fairness(rows, summary)
         summarised = summary["finished_rounds"] if summary is not None else None
         state = state_of(folder, len(rows), self.total_rounds, summarised)
         note = " ".join(self._problems()) or _sentence(state, summary)
-        self.seen = Seen(self.run, state, note, rows, summary, offer, variants, fleet)
+        self.seen = Seen(self.run, state, note, rows, summary, offer, variants, fleet, fairness)
 
     def note_problem(self, reason: str) -> None:
         """Say why the folder could not be looked at; what was seen before stays."""
@@ -192,13 +203,37 @@ class WatchedRun:
         ), fleet
 
     def _fleet(self, prices: list[int]) -> dict[str, Any] | None:
+        self._clients = []
         if not (self._path / "clients.csv").is_file():
             return None  # not written yet
         try:
+            self._clients = self.run.folder.clients()
             return budget_histogram(self.run.folder.budgets_macs(), prices)
         except InvalidInput:
             self._damaged_files.append("clients.csv")
             return None
+
+    def _read_own_values(self) -> dict[str, tuple[float, ...]]:
+        try:
+            return self.run.folder.own_values()
+        except InvalidInput:
+            self._damaged_files.append("test_clients.csv")
+            return {}
+
+    def _fairness(self, rows: tuple[Row, ...], summary: dict[str, Any] | None) -> Fairness | None:
+        """Return who took part and what clients get; rounds that were counted before are not counted again."""
+        if not self._clients:
+            return None
+        names = [row["name"] for row in self._clients]
+        if rows[: len(self._counted)] != self._counted:  # cut back, or another run's
+            self._taking_part, self._counted = Participation(), ()
+        for row in rows[len(self._counted) :]:
+            self._taking_part.add(row["taking_part"], names)
+        self._counted = rows
+        curve = None if summary is None else Curve.read(summary["curve"], summary)
+        hidden = build_central_privacy(self.run.recipe) is not None  # it counts on a draw that stays unknown
+        taking_part = None if hidden else self._taking_part
+        return measure_fairness(self._clients, taking_part, self.run.metric, curve, self._own_values)
 
 
 def _signature(folder: Path, names: tuple[str, ...] | list[str]) -> Signature:

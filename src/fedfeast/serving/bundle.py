@@ -172,7 +172,7 @@ def read_bundle(folder: Path) -> dict[str, Any]:
     network, exports = manifest.get("network"), manifest.get("exports", {})
     if not isinstance(network, dict) or not isinstance(exports, dict):
         raise InvalidInput(f"{folder / 'manifest.json'} describes no network: {REMEDY}.")
-    own = standalone.PROGRAM if network.get("family") == "built" else "network.py"
+    own = standalone.PROGRAM if network.get("family") in standalone.PROGRAMS else "network.py"
     needed = ("weights.safetensors", "samples.safetensors", "model.py", own, *exports)
     require_vouched(folder / "manifest.json", manifest, needed, REMEDY)
     return manifest

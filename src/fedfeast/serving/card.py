@@ -105,6 +105,8 @@ def _input(network: Mapping[str, Any]) -> str:
 
 
 def _family(network: Mapping[str, Any]) -> str:
+    if network["family"] == "traced":
+        return f"the method's own `{network['type']}`, which `model.pt2` does not need"
     if network["family"] != "built":
         return str(network["family"])
     return (

@@ -21,6 +21,7 @@ from fedfeast.federation import Deployed, OperatingPoint
 from fedfeast.networks.built import Member
 from fedfeast.networks.normalisation import Statistics
 from fedfeast.planning.outline import outline
+from fedfeast.presentation.round_reader import RoundReader
 from fedfeast.randomness import named_generator
 from fedfeast.recipes.building import build_server
 from fedfeast.runs import Run
@@ -62,10 +63,14 @@ class Extractor:
         self._built = outline(self.run.recipe)
         self._method = self._built.method
         self.run.folder.checkpoints.require_size(self._best.flat, self._method.network.layout.size)
-        self.family = family_of(self._method.network)
         self._planned = self._costed(self._method.operating_points())
         # With their cost under the run's weights, least price first; without a test set those that clients measured.
         self.points = tuple(point for point in self._planned if self._measured_on is None or self._is_recorded(point))
+
+    @cached_property
+    def family(self) -> AnyFamily:
+        """That of the networks as they are served, which may be another than the trained one's."""
+        return family_of(self._method.deploy(self._best.flat, self._method.operating_points()[0]).network)
 
     def choose(
         self, limits: Limits, search: bool = False, measure: MeasureLatency | None = None, best: bool = False
@@ -112,7 +117,7 @@ class Extractor:
         if statistics is None and self.has_test:
             statistics = self.run.federation.test.recalibrate(deployed)
         statistics = statistics or {}  # networks without norm layers have none
-        table = self._table(point, normalisation, len(statistics))
+        table = self._table(deployed, normalisation, len(statistics))
         model = self.family.model(deployed, statistics, table)
         facts = {
             "fedfeast": VERSION,
@@ -124,7 +129,7 @@ class Extractor:
             "macs": point.macs,
             **({} if point.listed_price is None else {"price": point.listed_price}),
             "parameters": point.parameters,
-            "masked": self._masked(point),
+            "masked": _masked(deployed, point),
             "untrained_share": self._support.untrained_share(point.architecture),
             **self._measured(point, model, validate),
             "calibration": self._calibration_facts if by_clients is None else _given(by_clients),
@@ -137,7 +142,7 @@ class Extractor:
 
     def uncalibrated(self, point: OperatingPoint) -> Model:
         """Return a point's network with made-up statistics: as fast as the real one, and no data are needed."""
-        return uncalibrated(self._deploy(self._best.flat, point))
+        return uncalibrated(self._deploy(self._best.flat, point), self.run.recipe.data.facts)
 
     @property
     def task(self) -> Task:
@@ -196,10 +201,22 @@ class Extractor:
         return None if measured is None else _value(measured)
 
     def validated(self) -> dict[OperatingPoint, float]:
-        """Return what points came to on the validation examples, from the same evaluation; none where it has none."""
+        """Return what points came to on the validation examples, from the same evaluation.
+
+        Before there is one it is what was validated when the served round ended, of some points or none.
+        """
         rows = {_key(row): row for row in self._recorded("validation_curve")}
         found = {point: rows.get((point.name, point.macs, point.parameters)) for point in self.points}
-        return {point: _value(row) for point, row in found.items() if row is not None}
+        validated = {point: _value(row) for point, row in found.items() if row is not None}
+        return validated or self._validated_while_training
+
+    @cached_property
+    def _validated_while_training(self) -> dict[OperatingPoint, float]:
+        # A damaged line elsewhere in the log is no reason to hand out nothing.
+        rounds = RoundReader(self.run.folder.path / "metrics.jsonl").refresh()
+        sizes = (size for row in rounds if row["round"] == self._best.finished_rounds for size in row["sizes"])
+        values = {(size["name"], size["macs"]): float(size["value"]) for size in sizes}
+        return {point: values[key] for point in self.points if (key := (point.name, point.macs)) in values}
 
     def _merits(self) -> dict[OperatingPoint, float]:
         return {point: self.metric.merit(value) for point, value in self.validated().items()}
@@ -248,12 +265,6 @@ class Extractor:
     def _deploy(self, flat: Tensor, point: OperatingPoint) -> Deployed:
         return self._method.deploy(flat, self._planned.get(point, point))
 
-    def _masked(self, point: OperatingPoint) -> dict[str, Any] | None:
-        """Say what a network costs whose zeros are not left out; None for one without a mask."""
-        network, architecture = self._method.network, point.architecture
-        dense = {"macs": network.macs(architecture), "parameters": network.parameters(architecture)}
-        return {"counted": MASKED, "dense": dense} if dense["parameters"] != point.parameters else None
-
     def _recorded(self, key: str) -> tuple[Mapping[str, Any], ...]:
         if not self.run.folder.has_summary():
             return ()
@@ -284,11 +295,11 @@ class Extractor:
         figures_of = {f"{split}_figures": one for split, one in measured.items()}
         return {"task": self.task.name, "metric": self.metric.name, **figures_of, "figures_from": sources}
 
-    def _table(self, point: OperatingPoint, normalisation: Normalisation | None, batch_norms: int) -> dict[str, Any]:
+    def _table(self, deployed: Deployed, normalisation: Normalisation | None, batch_norms: int) -> dict[str, Any]:
         facts = self.run.recipe.data.facts
         # Token ids may be kept in fewer bytes than networks take them in.
         dtype = torch.int64 if normalisation is None else self.checked.inputs.dtype
-        table = self.family.describe(self._method.network, point.architecture)
+        table = self.family.describe(deployed.network, deployed.architecture)
         table |= self.family.describe_input(facts.kind, facts.input_shape, dtype, batch_norms)
         if normalisation is not None:
             table |= {"mean": list(normalisation.mean), "deviation": list(normalisation.deviation)}
@@ -361,6 +372,13 @@ def _key(row: Mapping[str, Any]) -> tuple[str, int, int]:
 def _value(row: Mapping[str, Any]) -> float:
     """Return a recorded network's scoring metric; the first release wrote its accuracy alone."""
     return float(row["value"] if "value" in row else row["accuracy"])
+
+
+def _masked(deployed: Deployed, point: OperatingPoint) -> dict[str, Any] | None:
+    """Say what a network costs whose zeros are not left out; None for one without a mask."""
+    network, architecture = deployed.network, deployed.architecture
+    dense = {"macs": network.macs(architecture), "parameters": network.parameters(architecture)}
+    return {"counted": MASKED, "dense": dense} if dense["parameters"] != point.parameters else None
 
 
 def _plain(architecture: Any) -> Any:

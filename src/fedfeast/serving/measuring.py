@@ -14,8 +14,7 @@ from fedfeast.engines.devices import choose_device
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Deployed, Method, OperatingPoint
 from fedfeast.machine import device_name, peak_memory_megabytes, usable_cores
-from fedfeast.networks import Layout
-from fedfeast.networks.built import BuiltNetwork
+from fedfeast.networks import ElasticResNet, Layout, ResNet
 from fedfeast.networks.initialisation import draw_weights
 from fedfeast.networks.normalisation import ByStatistics, RecordingByBatch
 from fedfeast.randomness import named_generator
@@ -100,7 +99,7 @@ def measure_device(
     def prepare(point: OperatingPoint) -> _Prepared:
         deployed = _untrained(method, point)
         if served:
-            return _Prepared(served_call(uncalibrated(deployed), used), SERVED, WARM_UPS)
+            return _Prepared(served_call(uncalibrated(deployed, loaded.data.facts), used), SERVED, WARM_UPS)
         return _Prepared(_eager_call(deployed, loaded, device), EAGER, EAGER_WARM_UPS, waiting_for(device.type))
 
     try:
@@ -179,8 +178,9 @@ def suggest_budget(timings: Sequence[Timing], served_macs: Sequence[int], target
 
 def _untrained(method: Method, point: OperatingPoint) -> Deployed:
     """Return a point's network with weights as training starts from them: their values do not change the time."""
-    if isinstance(method.network, BuiltNetwork):
-        return method.deploy(method.network.initial_weights(named_generator(0, "measure")), point)
+    network = method.network
+    if not isinstance(network, ElasticResNet | ResNet):
+        return method.deploy(network.initial_weights(named_generator(0, "measure")), point)
     layout = Layout.of(method.network.shapes(point.architecture))
     weights = draw_weights(layout, named_generator(0, "measure", point.name))
     return Deployed(method.network, point.architecture, layout, weights, point.macs, point.parameters)

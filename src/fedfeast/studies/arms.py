@@ -16,6 +16,11 @@ LABELS = MappingProxyType(
         "fjord": "FjORD",
         "fedrolex": "FedRolex",
         "nested": "nested sampling",
+        "fedsup": "FedSup",
+        "efedsup": "E-FedSup",
+        "depthfl": "DepthFL",
+        "nefl": "NeFL",
+        "splitmix": "Split-Mix",
         "fedavg": "FedAvg",
     }
 )

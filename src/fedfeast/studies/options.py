@@ -7,6 +7,7 @@ from typing import Any
 
 from fedfeast.errors import InvalidInput
 from fedfeast.methods import find_method
+from fedfeast.presentation.tracking import choose_trackers
 from fedfeast.recipes import Recipe, load_recipe
 from fedfeast.recipes.recipe import parse_setting
 from fedfeast.studies.arms import BASELINES, Arm
@@ -32,6 +33,7 @@ class StudyOptions:
     settings: Mapping[str, Any] | Sequence[str] = ()
     runs: Path | str | None = None  # the folder of all runs; beside the study's by default, shared with other studies
     arms: Sequence[str] = ()  # by name, where a study's arms can be run apart; without any, all of them
+    track: Sequence[str] = ()  # trackers that watch every run, named as --track names them
 
     def __post_init__(self) -> None:
         if self.rounds is not None and self.rounds < 1:
@@ -43,6 +45,7 @@ class StudyOptions:
         for position, seed in enumerate(self.seeds):
             if seed in self.seeds[:position]:
                 raise InvalidInput(f"--seeds {','.join(map(str, self.seeds))} repeats {seed}: give every seed once.")
+        choose_trackers(self.track)  # what is wrong with them is said before anything is trained
         for key in self.given():
             if key in RESERVED:
                 raise InvalidInput(f"--set {key}=... is not for studies: {RESERVED[key]}.")

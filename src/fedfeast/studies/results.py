@@ -13,6 +13,7 @@ from fedfeast.evaluation.published import ANCHORS_MACS
 from fedfeast.planning.outline import outline
 from fedfeast.recipes import Recipe
 from fedfeast.runs import Run
+from fedfeast.studies.alone import ClientAlone
 from fedfeast.studies.arms import LABELS, Arm
 from fedfeast.studies.plots import Line, Plot, PlotPoint
 from fedfeast.studies.tables import Cell, Column, Estimate
@@ -92,6 +93,7 @@ class Results:
 
     base: Recipe
     outcomes: tuple[Outcome, ...]
+    alone: Mapping[int, tuple[ClientAlone, ...]] = field(default_factory=dict)  # by seed, where clients trained alone
 
     @property
     def data(self) -> str:
@@ -139,14 +141,7 @@ class Results:
     @cached_property
     def anchors(self) -> tuple[Anchor, ...]:
         """The paper's five anchors where the cache has them, else five of its variants from end to end."""
-        macs = np.array(self.cached_macs, dtype=np.float64)
-        nearest = [float(macs[np.abs(macs - anchor).argmin()]) for anchor in ANCHORS_MACS]
-        pairs = list(zip(nearest, ANCHORS_MACS, strict=True))
-        if all(abs(one - anchor) <= NEARBY * anchor for one, anchor in pairs):
-            # The paper's names are rounded; a baseline may use what either the name or the variant allows.
-            return tuple(Anchor(format_macs(anchor), max(one, anchor), True) for one, anchor in pairs)
-        chosen = np.unique(np.linspace(0, len(macs) - 1, NUM_ANCHORS).round().astype(int))
-        return tuple(Anchor(format_macs(macs[position]), float(macs[position])) for position in chosen)
+        return anchors_of(self.cached_macs)
 
     def anchor_columns(self) -> tuple[Column, ...]:
         """Return a column for every anchor."""
@@ -200,6 +195,18 @@ class Results:
         if published is None or not all(anchor.of_the_paper for anchor in self.anchors):
             return []
         return [(anchor.budget_macs, value) for anchor, value in zip(self.anchors, published, strict=True)]
+
+
+def anchors_of(prices: Sequence[int]) -> tuple[Anchor, ...]:
+    """Return the paper's five anchors where a cache of these prices has them, else five of its variants."""
+    macs = np.array(prices, dtype=np.float64)
+    nearest = [float(macs[np.abs(macs - anchor).argmin()]) for anchor in ANCHORS_MACS]
+    pairs = list(zip(nearest, ANCHORS_MACS, strict=True))
+    if all(abs(one - anchor) <= NEARBY * anchor for one, anchor in pairs):
+        # The paper's names are rounded; a baseline may use what either the name or the variant allows.
+        return tuple(Anchor(format_macs(anchor), max(one, anchor), True) for one, anchor in pairs)
+    chosen = np.unique(np.linspace(0, len(macs) - 1, NUM_ANCHORS).round().astype(int))
+    return tuple(Anchor(format_macs(macs[position]), float(macs[position])) for position in chosen)
 
 
 def extreme(choose: Callable[[Iterable[float]], float], measure: Measure) -> Measure:

@@ -3,20 +3,23 @@
 import hashlib
 import json
 import re
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
 from fedfeast.engines.ranks import join_ranks
 from fedfeast.errors import InvalidInput
+from fedfeast.presentation.tracking import tracked
 from fedfeast.recipes import Recipe, load_recipe
 from fedfeast.recipes.recipe import differing_settings
 from fedfeast.runs import Observer, Run
 from fedfeast.runs.folder import RunFolder
 from fedfeast.runs.training import Silent
+from fedfeast.studies.alone import ClientAlone, read_alone, train_alone
 from fedfeast.studies.arms import Arm
 from fedfeast.studies.options import StudyOptions
 from fedfeast.studies.protocol import is_of, own_of_methods, refuse_disagreement
@@ -124,6 +127,7 @@ def train_study(
         if ranks.size > 1:
             raise InvalidInput(f"--at-once {at_once} starts processes of its own: start the study without torchrun.")
         _train_side_by_side(plan, shown, at_once, mps)
+        _train_alone(plan, shown)
         return
     ranks.from_leader(lambda: _claim(plan))
     if not plan.study.trains:
@@ -134,7 +138,11 @@ def train_study(
         if ranks.leads:
             shown.on_run(number, len(plan.runs), planned.label, reused)
         if not reused:
-            Run.create(planned.recipe, path).train(shown)
+            run = Run.create(planned.recipe, path)
+            told = plan.options.track and ranks.leads
+            with tracked(run, plan.options.track, shown) if told else nullcontext(shown) as watching:
+                run.train(watching)
+    ranks.from_leader(lambda: _train_alone(plan, shown))
 
 
 def _train_side_by_side(plan: StudyPlan, shown: StudyObserver, at_once: int, mps: bool | None) -> None:
@@ -147,7 +155,7 @@ def _train_side_by_side(plan: StudyPlan, shown: StudyObserver, at_once: int, mps
         if name not in names and is_finished(folder, planned.recipe):
             finished.append((number, planned.label))
         elif name not in names:
-            pending.append(PendingRun(number, planned.label, planned.recipe, folder, log))
+            pending.append(PendingRun(number, planned.label, planned.recipe, folder, log, tuple(plan.options.track)))
         names.add(name)
     with ExitStack() as stack:
         share = stack.enter_context(sharing_device(pending, at_once, mps)) if pending else None
@@ -159,9 +167,26 @@ def _train_side_by_side(plan: StudyPlan, shown: StudyObserver, at_once: int, mps
             run_side_by_side(pending, share, shown, lambda run: shown.on_run(run.number, total, run.label, False))
 
 
+def _train_alone(plan: StudyPlan, shown: StudyObserver) -> None:
+    """Train clients each by itself, where the study compares with that; those that are done are not trained again."""
+    for seed in plan.options.seeds if plan.study.alone else ():
+        numbers = count(1)
+
+        def tell(client: ClientAlone, total: int, seed: int = seed, numbers: Iterator[int] = numbers) -> None:
+            shown.on_run(next(numbers), total, f"client {client.client} alone, seed {seed}", False)
+
+        train_alone(plan.options.recipe(plan.study, {"seed": seed}), _alone_folder(plan, seed), tell)
+
+
+def _alone_folder(plan: StudyPlan, seed: int) -> Path:
+    return plan.runs_folder / f"alone-{folder_name(plan.options.recipe(plan.study, {'seed': seed}))}"
+
+
 def conclude_study(plan: StudyPlan) -> StudyResult:
     """Read the finished runs and draw the study's conclusions."""
-    results = Results(plan.base, tuple(_outcome(plan, planned) for planned in plan.runs))
+    seeds = plan.options.seeds if plan.study.alone else ()
+    alone = {seed: read_alone(_alone_folder(plan, seed))[0] for seed in seeds}
+    results = Results(plan.base, tuple(_outcome(plan, planned) for planned in plan.runs), alone)
     return StudyResult(plan, results, plan.study.conclude(results))
 
 

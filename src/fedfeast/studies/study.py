@@ -46,4 +46,5 @@ class Study:
     varied: tuple[str, ...] = ()  # settings in which arms differ on purpose, beside their method
     datasets: tuple[str, ...] = tuple(IMAGES)  # the first by default
     trains: bool = True  # False: plans alone answer it
+    alone: bool = False  # whether clients are also trained each by itself
     separable: bool = False  # whether some of its arms can be run without the others

@@ -10,6 +10,7 @@ def test_a_row_of_metrics_becomes_flat_numbers() -> None:
         "served_vector": "average",
         "validation_scores": {"global": 0.25, "average": 0.75},
         "refused": [],
+        "answer_seconds": {"a": 1.0, "b": 2.0, "c": 9.0},
     }
     assert round_numbers(row) == {
         "learning_rate": 0.1,
@@ -18,6 +19,7 @@ def test_a_row_of_metrics_becomes_flat_numbers() -> None:
         "validation_scores/global": 0.25,
         "validation_scores/average": 0.75,
         "refused": 0.0,
+        "answer_seconds": 2.0,
     }
     assert numbers_of({"nothing": None}) == {}
 

@@ -3,6 +3,7 @@ import json
 import os
 import re
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from fedfeast.server.browser.runtime import DEFAULT_FOLDER, VERSION, find_runtim
 from fedfeast.serving.onnx.graph import build_onnx, default_opset
 from fedfeast.serving.onnx.session import Session
 
+Serve = Callable[..., str]
 LEFT_OUT = "FEDFEAST_WITHOUT_BROWSER_RUNTIME"
 RUN = """async ([version, id, examples]) => {
   const { Runner } = await import(new URL("static/runner.js", document.baseURI).href), runner = new Runner();
@@ -128,6 +130,19 @@ def test_every_model_is_timed_and_a_limit_chooses(
         measured = list(csv.DictReader(file))
     assert [int(one["model"]) for one in measured] == [one["macs"] for one in variants]
     assert [float(one["latency_ms"]) for one in measured] == pytest.approx(times, rel=0.01)
+
+
+@pytest.mark.usefixtures("runtime")
+def test_a_smaller_model_that_validates_better_is_said(
+    visitor: Any, serve: Serve, validated_as: Callable[..., Path]
+) -> None:
+    page = visitor.open(serve(validated_as(0.2, 0.9, 0.3, 0.5, 0.6, 0.6, 0.7, 0.8)))
+    run_all(page)
+    chosen = page.locator("#in-browser-chosen")
+    expect(chosen).to_contain_text("This browser gets the 4.975M model")
+    expect(chosen.locator(".better")).to_have_text(
+        "The smaller 257.3k model has the better validation accuracy: 90.00 % against 80.00 %."
+    )
 
 
 @pytest.mark.usefixtures("runtime")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from PIL import Image
 from playwright.sync_api import Locator, Page, Route, expect
+from run_files import forget_sizes
 
 import fedfeast
 from fedfeast.runs import Interrupted
@@ -323,14 +324,58 @@ def test_sizes_are_followed_before_a_run_has_ended(visitor: Any, serve: Serve, t
     expect(dots).to_have_count(3 * 5)
 
 
+def test_sizes_of_a_second_run_have_a_legend_and_a_look_of_their_own(
+    visitor: Any, serve: Serve, trained: Path, tmp_path: Path
+) -> None:
+    copytree(trained, tmp_path / "other")
+    metrics = tmp_path / "other" / "metrics.jsonl"
+    lines = metrics.read_text().splitlines(keepends=True)
+    metrics.write_text("".join(lines[:-2]))
+    page = visitor.open(serve(trained, tmp_path / "other"))
+    legend, marks = page.locator("#sizes .legend li"), page.locator("#sizes > svg .dot")
+    expect(legend).to_have_count(10)
+    expect(legend.nth(0)).to_have_text("digits, 128.3k MACs")
+    expect(legend.nth(9)).to_have_text("other, 4.975M MACs")
+    expect(page.locator("#sizes > svg path[stroke-dasharray='7 4']")).to_have_count(5)
+    expect(marks).to_have_count(5 * 7 + 5 * 6)
+    metrics.write_text("".join(lines))  # it goes on
+    expect(marks).to_have_count(5 * 7 + 5 * 7)
+    page.get_by_role("button", name="other").click()
+    expect(legend.nth(0)).to_have_text("other, 128.3k MACs")
+    expect(legend).to_have_count(10)
+
+
+def test_who_is_left_out_is_shown_by_tenths(visitor: Any, serve: Serve, trained: Path, tmp_path: Path) -> None:
+    copytree(trained, tmp_path / "fleet")
+    rows = [json.loads(line) for line in (tmp_path / "fleet" / "metrics.jsonl").read_text().splitlines()]
+    names = [row["name"] for row in fedfeast.Run.open(trained).folder.clients()]
+    for row in rows:  # as a fleet's server writes them
+        *row["answered"], late = row["clients"]
+        row["failed"] = {names[late]: "no answer within 9 s"}
+        row["answer_seconds"] = {names[index]: 2.5 for index in row["answered"]}
+    (tmp_path / "fleet" / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    page = visitor.open(serve(trained, tmp_path / "fleet"))
+    table = page.locator("#fairness")
+    expect(table.locator("tbody tr")).to_have_count(10)
+    expect(page.locator("#fairness-text")).to_contain_text("Simulated clients are never late. The worst score is ")
+    expect(table.locator("th").filter(has_text="late")).to_have_count(0)
+    worst = fedfeast.Run.open(trained).fairness.worst
+    assert worst is not None
+    expect(table.locator("tbody tr").nth(worst.decile - 1)).to_contain_text(f"{worst.decile}, the worst")
+    for chart in ("scores", "answers"):
+        expect(page.locator(f"#fairness-{chart} .legend li")).to_have_text(["digits", "fleet"])
+        expect(page.locator(f"#fairness-{chart} > svg .dot")).to_have_count(20)
+    page.get_by_role("button", name="fleet").click()
+    expect(table.locator("th").filter(has_text=re.compile("^(late|failed|median seconds)$"))).to_have_count(3)
+    expect(table).to_contain_text("2.5")
+    assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
+
+
 def test_a_run_that_keeps_no_sizes_has_no_chart_of_them(
     visitor: Any, serve: Serve, trained: Path, tmp_path: Path
 ) -> None:
     copytree(trained, tmp_path / "plain")
-    metrics = tmp_path / "plain" / "metrics.jsonl"
-    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
-    kept = [{key: value for key, value in row.items() if key != "validation_sizes"} for row in rows]
-    metrics.write_text("".join(f"{json.dumps(row)}\n" for row in kept))
+    forget_sizes(tmp_path / "plain")
     page = visitor.open(serve(tmp_path / "plain"))
     expect(page.locator("#score > svg")).to_be_visible()
     expect(page.locator("#sizes-box")).to_be_hidden()

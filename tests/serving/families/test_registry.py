@@ -19,9 +19,8 @@ def test_a_family_is_found_by_its_network_and_by_its_name() -> None:
     assert "class Network" in family.source()
 
 
-def test_what_has_no_family_is_said() -> None:
-    with pytest.raises(InvalidInput, match="networks of type str cannot be extracted"):
-        family_of("network")
+def test_what_has_no_family_is_traced_and_an_unknown_name_is_said() -> None:
+    assert family_of("network") is FAMILIES["traced"]
     with pytest.raises(InvalidInput, match="network family 'other' is unknown"):
         family_named({"family": "other"})
 

@@ -11,10 +11,11 @@ import torch
 
 from fedfeast.federation import Deployed
 from fedfeast.networks import Architecture, Branch, ElasticResNet, Layout, Level, ResNet, SearchSpace
+from fedfeast.networks.ensemble import Bases, Ensemble
 from fedfeast.networks.normalisation import ByStatistics
 from fedfeast.randomness import named_generator
 from fedfeast.serving.families import elastic_resnet, resnet
-from fedfeast.serving.families.registry import state_dict_of
+from fedfeast.serving.families.registry import family_of, state_dict_of
 
 
 def check_family(family: ModuleType, network: Any, architecture: Any) -> None:
@@ -28,7 +29,7 @@ def check_family(family: ModuleType, network: Any, architecture: Any) -> None:
             mean, variance = (torch.from_numpy(generator.uniform(0.1, 1, shape)).float() for _ in range(2))
             statistics[name.removesuffix(".scale")] = (mean, variance)
     deployed = Deployed(network, architecture, layout, flat, 1, 1)
-    table = family.describe(network, architecture)
+    table = family_of(network).describe(network, architecture)
     module = family.Network(table).eval()
     loaded = module.load_state_dict(state_dict_of(deployed, statistics), strict=False)
     assert all(name.endswith("num_batches_tracked") for name in loaded.missing_keys)
@@ -72,7 +73,13 @@ BLOCKS = replace(SMALL, exit_blocks=(1, 4, 5))
         pytest.param(BLOCKS, Level((2, 4, 5), (4,), (2, 1, 1)), id="an exit within a stage"),
         pytest.param(BLOCKS, BLOCKS.whole, id="exits after blocks"),
         pytest.param(SMALL, Level((3, 5, 6), (3,), divisor=0.5), id="divided"),
+        pytest.param(replace(EXITS, averages_exits=True), Level((2, 4, 5), (1, 2, 3)), id="the mean of exits"),
     ],
 )
 def test_the_resnet_computes_what_was_trained(network: ResNet, level: Level) -> None:
     check_family(resnet, network, level)
+
+
+@pytest.mark.parametrize("numbers", [(1,), (0, 2)])
+def test_an_ensemble_computes_what_was_trained(numbers: tuple[int, ...]) -> None:
+    check_family(resnet, Ensemble(replace(SMALL, activation="before"), 3), Bases(numbers))

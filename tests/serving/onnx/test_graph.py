@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -6,7 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedfeast.networks import Architecture, ElasticResNet, SearchSpace
+from fedfeast.networks import Architecture, ElasticResNet, Level, ResNet, SearchSpace
+from fedfeast.networks.ensemble import Bases, Ensemble
 from fedfeast.serving.families.registry import Family, family_of
 from fedfeast.serving.families.standalone import Model
 from fedfeast.serving.onnx.graph import build_onnx
@@ -50,6 +52,26 @@ def test_any_number_of_pixels_gives_torchs_logits(elastic: Model, opset: int, nu
     assert session.input_dtype == torch.uint8
     with torch.no_grad():
         torch.testing.assert_close(session(pixels(number, 9)), elastic(pixels(number, 9)), rtol=1e-4, atol=1e-5)
+
+
+RESNET = ResNet((4, 6), (1, 1), (1, 2), image_size=8, classes=5, early_exits=True, averages_exits=True)
+
+
+@pytest.mark.parametrize(
+    ("network", "architecture"),
+    [
+        pytest.param(RESNET, RESNET.whole, id="the mean of exits"),
+        pytest.param(replace(RESNET, averages_exits=False), Level((4, 6), (2,), divisor=0.5), id="divided"),
+        pytest.param(Ensemble(RESNET, 3), Bases((0, 2)), id="an ensemble"),
+    ],
+)
+def test_means_and_quotients_have_a_form(network: Any, architecture: Any) -> None:
+    family = family_of(network)
+    assert isinstance(family, Family)
+    model = made_up(family.build(family.describe(network, architecture)), 8)
+    session = Session(build_onnx(model, 17, takes_pixels=True).SerializeToString())
+    with torch.no_grad():
+        torch.testing.assert_close(session(pixels(3, 8)), model(pixels(3, 8)), rtol=1e-4, atol=1e-5)
 
 
 def test_normalised_images_go_in_as_an_option(elastic: Model) -> None:

@@ -51,6 +51,7 @@ def test_every_study_of_the_paper_is_there() -> None:
         "cache-search",
         "baseline-presets",
         "backbones",
+        "one-size",
         "digits-all",
         "natural",
         "plus",

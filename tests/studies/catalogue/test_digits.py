@@ -12,7 +12,15 @@ ROUNDS = 20
 SETTINGS = {**TINY, "training.batch_size": 16, "evaluation.every_rounds": ROUNDS}
 # One network a client and round, several widths of one network, and the smallest network for all: these come to
 # LEARNED later, and stand far above the 10 % of chance here.
-SLOW = {"superfednas": 60.0, "deepfednas": 60.0, "fjord": 60.0, "nested": 60.0, "fedavg": 50.0}
+SLOW = {
+    "superfednas": 60.0,
+    "deepfednas": 60.0,
+    "fjord": 60.0,
+    "nested": 60.0,
+    "depthfl": 60.0,
+    "splitmix": 60.0,
+    "fedavg": 50.0,
+}
 
 
 @pytest.fixture(scope="module")

@@ -193,7 +193,8 @@ class LossProgram:
     def _measure(self) -> tuple[Tensor, Tensor | None]:
         outputs = tuple(output[: self._rows].detach().requires_grad_() for output in self._exchange.outputs)
         loss, left = pass_loss(self._method, self._role, outputs, self._batch, self.carried_in, self._constants)
-        for room, gradient in zip(self._exchange.gradients, torch.autograd.grad(loss, outputs), strict=True):
+        gradients = torch.autograd.grad(loss, outputs, materialize_grads=True)  # 0 by an output that no loss looks at
+        for room, gradient in zip(self._exchange.gradients, gradients, strict=True):
             room[: self._rows].copy_(gradient)
             if self._rows is not None:
                 room[self._rows :].zero_()

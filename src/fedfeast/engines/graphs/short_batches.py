@@ -61,7 +61,7 @@ class ShortBatches:
         if role not in self.totals:
             self.totals[role] = torch.zeros((), dtype=torch.float64, device=self._context.device)
         self.totals[role].add_(loss.detach())
-        return torch.autograd.grad(loss, leaves), left
+        return torch.autograd.grad(loss, leaves, materialize_grads=True), left
 
     def _ready(self, architecture: Hashable) -> tuple[NetworkProgram, Callable[[], None]]:
         """Return an architecture's program, and what loads its weights."""

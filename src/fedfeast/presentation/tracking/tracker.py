@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any, Protocol
 
 
@@ -70,8 +71,9 @@ def numbers_of(row: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
 def round_numbers(row: Mapping[str, Any]) -> dict[str, float]:
     """Return what a tracker is told of a round besides its number."""
     sizes = {size["name"]: size["value"] for size in row.get("validation_sizes", [])}
-    others = {key: value for key, value in row.items() if key not in ("round", "validation_sizes")}
-    return numbers_of({**others, "validation_sizes": sizes})
+    others = {key: value for key, value in row.items() if key not in ("round", "validation_sizes", "answer_seconds")}
+    seconds = row.get("answer_seconds", {}).values()  # by client, of which there may be thousands
+    return numbers_of({**others, "validation_sizes": sizes, **({"answer_seconds": median(seconds)} if seconds else {})})
 
 
 def summary_numbers(summary: Mapping[str, Any]) -> dict[str, float]:

@@ -197,8 +197,20 @@ export class InBrowser {
       element("p", "eyebrow", `This browser gets the ${chosen.name} model`),
       element("p", "big", milliseconds(time(chosen)), " ", element("small", "", "here, median")),
       element("p", "sub", field.value ? `The largest of ${timed.length} that takes at most ${limit} ms: a budget of ${charts.si(chosen.price)} MACs.` : `The largest of ${timed.length}; a limit in milliseconds chooses another.`),
+      ...this.#betterNote(chosen, within),
       element("div", "in-browser-buttons", this.#page.download(chosen.id, "onnx", "↓ ONNX", true), take),
     );
+  }
+
+  /* The largest is not always the best: what /api/choose calls better, among those that are fast enough here. */
+  #betterNote(chosen, within) {
+    const { label, more_is_better } = this.#about.metric, merit = (one) => (more_is_better ? 1 : -1) * one.validation_value;
+    if (chosen.validation_value === null) return [];
+    const smaller = within.slice(0, within.indexOf(chosen)).filter((one) => one.validation_value !== null && merit(one) > merit(chosen));
+    const better = smaller.sort((one, other) => merit(other) - merit(one) || one.price - other.price)[0];
+    if (!better) return [];
+    const words = `The smaller ${better.name} model has the better validation ${label}: ${this.#page.figure(better.validation_value)} against ${this.#page.figure(chosen.validation_value)}.`;
+    return [element("p", "note better", words)];
   }
 
   /* What fedfeast latency --measured reads. */

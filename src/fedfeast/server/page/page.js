@@ -1,7 +1,8 @@
 /* The page: asks the API again and again, and shows what it says. */
 import { Pad } from "./drawing.js";
+import { fairnessTable, fairnessText, tenthsAxis, tenthsSeries } from "./fairness.js";
 import { InBrowser } from "./in-browser.js";
-import { sizeSeries, valuesIn } from "./sizes.js";
+import { MOST_RUNS, sizeSeries, valuesIn } from "./sizes.js";
 
 const at = (id) => document.getElementById(id);
 const percent = (share, digits = 2) => `${(100 * share).toFixed(digits)} %`;
@@ -31,6 +32,9 @@ const page = {
   loadedAt: 0, // when those were asked for
   fleet: null,
   rounds: [],
+  others: new Map(), // rounds of runs beside this one, by name
+  fairness: new Map(), // name -> /api/fairness
+  toldFairness: "", // those of them that are shown
   unit: "macs",
   takesBest: false, // of the models that a device affords the one that validates best, and not the largest
   budget: {}, // by unit
@@ -130,8 +134,25 @@ async function loadModels({ runs, clients }, news) {
   const all = await Promise.all(runs.map((run) => get("variants", { run }))), before = [...page.runs.values()];
   page.runs = new Map(all.map((one) => [one.run, one]));
   page.loadedAt = Date.now();
+  page.fairness = new Map((await Promise.all(runs.map((run) => get("fairness", { run })))).map((one) => [one.run, one]));
+  await Promise.all(alike(runs).slice(1, MOST_RUNS).map(loadRounds));
   if (news) page.fleet = clients === null ? null : await get("fleet");
   return JSON.stringify(all) !== JSON.stringify(before);
+}
+
+/* The run on show, and after it those whose figures can be laid over its own. */
+function alike(runs) {
+  const { name, data, metric } = page.about;
+  const fits = (run) => page.runs.get(run)?.data === data && page.runs.get(run).metric.name === metric.name;
+  return [name, ...runs.filter((run) => run !== name && fits(run))];
+}
+
+/* Load the rounds of another run that are new; all of them where it was cut back and has gone on. */
+async function loadRounds(run) {
+  const before = page.others.get(run) ?? [], last = before.at(-1);
+  const { rounds } = await get("history", { run, after: last ? last.round - 1 : 0 });
+  const goesOn = !last || JSON.stringify(rounds[0]) === JSON.stringify(last);
+  page.others.set(run, goesOn ? [...before, ...rounds.slice(last ? 1 : 0)] : (await get("history", { run })).rounds);
 }
 
 // --- showing ----------------------------------------------------------------------------------------------------------
@@ -139,6 +160,7 @@ function show(news) {
   showHead();
   showTiles();
   showHistory();
+  showFairness();
   if (!news) return;
   showRuns();
   showUnits();
@@ -542,11 +564,34 @@ function showHistory() {
 }
 
 function showSizes(x) {
-  const { label } = page.about.metric, series = sizeSeries(page.rounds, shown);
+  const { name, runs, metric: { label } } = page.about;
+  const histories = alike(runs).slice(0, MOST_RUNS).map((run) => [run, run === name ? page.rounds : page.others.get(run) ?? []]);
+  const series = sizeSeries(histories.filter(([, rounds]) => rounds.some((row) => row.sizes.length)), shown);
   at("sizes-box").hidden = !series.length;
   if (!series.length) return;
   at("sizes-text").textContent = `Validation ${label} of the smallest to the largest model, round by round.`;
   charts.draw(at("sizes"), { kind: "xy", height: 260, x, y: metricAxis(`validation ${label}`), series });
+}
+
+function showFairness() {
+  const { name, runs, metric: { label } } = page.about, table = page.fairness.get(name);
+  at("fairness-box").hidden = !table?.deciles.length || isGone();
+  if (at("fairness-box").hidden) return;
+  const tables = alike(runs).map((run) => page.fairness.get(run)).filter((one) => one?.deciles.length), x = tenthsAxis(tables);
+  const told = JSON.stringify(tables);
+  if (told === page.toldFairness) return; // so that nothing is drawn anew while somebody reads
+  page.toldFairness = told;
+  const scores = tenthsSeries(tables, (one) => (one.score === null ? null : shown(one.score)), runs, name);
+  charts.draw(at("fairness-scores"), scores.length
+    ? { kind: "xy", height: 240, x, y: metricAxis(`score, ${label}`), series: scores, legend: runs.length > 1 }
+    : { empty: "What clients get is measured when training ends.", x: {}, y: {} });
+  const answers = tenthsSeries(tables, (one) => (one.answered === null ? null : one.answered / one.clients), runs, name);
+  at("fairness-answers").hidden = !answers.length;
+  if (answers.length) charts.draw(at("fairness-answers"), { kind: "xy", height: 240, x, y: { label: "answers per client", format: "number", min: 0, span: 1 }, series: answers, legend: runs.length > 1 });
+  const { headings, rows } = fairnessTable(table, figure);
+  at("fairness-text").textContent = fairnessText(table, figure);
+  at("fairness").tHead.replaceChildren(element("tr", "", ...headings.map((heading) => element("th", "", heading))));
+  at("fairness").tBodies[0].replaceChildren(...rows.map((row) => element("tr", "", ...row.map((cell) => element("td", "", cell)))));
 }
 
 /* Until the test set is measured: what the models on offer came to when their round was validated. */

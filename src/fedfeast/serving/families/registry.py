@@ -1,5 +1,6 @@
 """The families by name, and the way from a trained network to plain torch layers."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -9,13 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedfeast.data import DatasetFacts
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Deployed
 from fedfeast.networks import ElasticResNet, ResNet
+from fedfeast.networks.ensemble import Ensemble
 from fedfeast.networks.normalisation import Statistics
 from fedfeast.serving.families import elastic_resnet, resnet
 from fedfeast.serving.families.built import BuiltFamily
 from fedfeast.serving.families.standalone import Model, fill, read_weights
+from fedfeast.serving.families.traced import TracedFamily
 from fedfeast.whole_files import write_text
 
 
@@ -26,10 +30,12 @@ class Family:
     name: str
     trained: type
     served: ModuleType
+    describing: Callable[[Any, Any], dict[str, Any]] | None = None  # where it is not the file's own ``describe``
 
     def describe(self, network: Any, architecture: Any) -> dict[str, Any]:
         """Return the manifest's table of an architecture."""
-        return {"family": self.name, **self.served.describe(network, architecture)}
+        describing = self.describing or self.served.describe
+        return {"family": self.name, **describing(network, architecture)}
 
     def describe_input(
         self, kind: str, shape: tuple[int, ...], dtype: torch.dtype, batch_norms: int = 0
@@ -76,7 +82,7 @@ class Family:
 
     def _require_fit(self, table: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Refuse a table whose network is another one than the weights', before any memory is taken for it."""
-        blocks = sum(1 + int(stage["blocks"]) for stage in table["stages"])
+        blocks = sum(1 + int(stage["blocks"]) for stage in table["stages"]) * max(1, len(table.get("bases", [])))
         if blocks > len(tensors):
             raise ValueError(f"the table has {blocks} blocks and stages for {len(tensors)} tensors")
         with torch.device("meta"):
@@ -87,16 +93,17 @@ class Family:
 
 
 AnyFamily = Family | BuiltFamily
-PLAIN = (Family("elastic-resnet", ElasticResNet, elastic_resnet), Family("resnet", ResNet, resnet))
-FAMILIES: dict[str, AnyFamily] = {family.name: family for family in (*PLAIN, BuiltFamily())}
+PLAIN = (
+    Family("elastic-resnet", ElasticResNet, elastic_resnet),
+    Family("resnet", ResNet, resnet),
+    Family("resnet-ensemble", Ensemble, resnet, resnet.describe_ensemble),
+)
+FAMILIES: dict[str, AnyFamily] = {family.name: family for family in (*PLAIN, BuiltFamily(), TracedFamily())}
 
 
 def family_of(network: object) -> AnyFamily:
     """Return the family of a trained network."""
-    for family in FAMILIES.values():
-        if isinstance(network, family.trained):
-            return family
-    raise InvalidInput(f"networks of type {type(network).__name__} cannot be extracted: add their family to serving.")
+    return next(family for family in FAMILIES.values() if isinstance(network, family.trained))
 
 
 def family_named(table: dict[str, Any]) -> AnyFamily:
@@ -121,6 +128,9 @@ def state_dict_of(deployed: Deployed, statistics: Statistics) -> dict[str, Tenso
     return {name: tensor.cpu().float().contiguous() for name, tensor in tensors.items()}
 
 
-def uncalibrated(deployed: Deployed) -> Model:
+def uncalibrated(deployed: Deployed, facts: DatasetFacts) -> Model:
     """Return a network with made-up statistics: as fast as the real one, and no data are needed."""
-    return family_of(deployed.network).uncalibrated(deployed)
+    family = family_of(deployed.network)
+    return (
+        family.passed_by_noise(deployed, facts) if isinstance(family, TracedFamily) else family.uncalibrated(deployed)
+    )

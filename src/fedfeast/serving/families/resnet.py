@@ -7,12 +7,19 @@ from torch.nn import functional as F
 
 if TYPE_CHECKING:
     from fedfeast.networks import Level, ResNet
+    from fedfeast.networks.ensemble import Bases, Ensemble
+
+
+def describe_ensemble(network: "Ensemble", bases: "Bases") -> dict[str, Any]:
+    """Return the manifest's table of some networks of an ensemble."""
+    return {**describe(network.base, network.base.whole), "bases": list(bases.numbers)}
 
 
 def describe(network: "ResNet", level: "Level") -> dict[str, Any]:
     """Return the manifest's table of a trained network, from which Network rebuilds it."""
     counted_in_blocks = {"exits_counted_in": "blocks"} if level.blocks else {}
     divided = {"divisor": level.divisor} if level.divisor != 1 else {}
+    averaged = {"averages_exits": True} if network.averages_exits else {}
     return {
         "image_channels": network.image_channels,
         "image_size": network.image_size,
@@ -28,6 +35,7 @@ def describe(network: "ResNet", level: "Level") -> dict[str, Any]:
         "exits": list(level.exits),
         **counted_in_blocks,
         **divided,
+        **averaged,
     }
 
 
@@ -98,13 +106,22 @@ class BlockActivatedBefore(nn.Module):
 
 
 class Network(nn.Module):
-    """The network of a manifest's ``network`` table; of several exits it computes the last."""
+    """The network of a manifest's ``network`` table; of several exits it computes the last, or the mean of all.
+
+    A table of bases is an ensemble: the mean of as many networks.
+    """
 
     def __init__(self, table: dict[str, Any]) -> None:
         super().__init__()
+        self.bases = [f"base{number}" for number in table.get("bases", [])]
+        if self.bases:
+            for name in self.bases:
+                self.add_module(name, Network({**table, "bases": []}))
+            return
         self.activates_after, self.last_exit = table["activation"] == "after", table["exits"][-1]
         # Tables of earlier versions count exits in stages and divide nothing.
         by_blocks, divisor = table.get("exits_counted_in") == "blocks", table.get("divisor", 1.0)
+        self.averaged = table["exits"] if table.get("averages_exits") else []
         incoming, count = table["stages"][0]["channels"], 0
         self.stem = Stem(table["image_channels"], incoming, table["stem_stride"], self.activates_after, divisor)
         self.stages = len(table["stages"])
@@ -127,11 +144,25 @@ class Network(nn.Module):
 
     def forward(self, normalised: Tensor) -> Tensor:
         """Return the logits (batch, classes) of normalised images (batch, channels, height, width)."""
+        if self.bases:
+            return mean_of([self.get_submodule(name)(normalised) for name in self.bases])
         features = self.stem(normalised)
+        logits: list[Tensor] = []
         for number in range(1, self.stages + 1):
             for block in self.get_submodule(f"stage{number}").children():
                 features = block(features)
+            if number in self.averaged:
+                logits.append(self.get_submodule(f"head{number}")(features.mean(dim=(2, 3))))
         if not self.activates_after:
             features = F.relu(self.final_norm(features))
-        logits: Tensor = self.get_submodule(f"head{self.last_exit}")(features.mean(dim=(2, 3)))
-        return logits
+        if not logits:
+            logits.append(self.get_submodule(f"head{self.last_exit}")(features.mean(dim=(2, 3))))
+        return mean_of(logits)
+
+
+def mean_of(logits: list[Tensor]) -> Tensor:
+    """Return the mean of some outputs."""
+    total = logits[0]
+    for one in logits[1:]:
+        total = total + one
+    return total if len(logits) == 1 else total / len(logits)

@@ -28,6 +28,7 @@ INPUT_DTYPES = {"uint8": torch.uint8, "int16": torch.int16, "int64": torch.int64
 
 
 PROGRAM = "model.pt2"  # a torch.export program, weights and normalisation inside
+PROGRAMS = ("built", "traced")  # the families whose bundles hold one
 
 
 class Model(nn.Module):
@@ -98,7 +99,7 @@ def load(folder: str | Path, max_macs: float | None = None) -> Model:
     if (folder / "ladder.json").is_file():
         folder = choose_rung(folder, max_macs)
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    if manifest["network"]["family"] == "built":
+    if manifest["network"]["family"] in PROGRAMS:
         return load_program(folder / PROGRAM, manifest["network"])
     source = util.spec_from_file_location("network", folder / "network.py")
     assert source is not None

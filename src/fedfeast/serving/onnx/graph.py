@@ -172,6 +172,11 @@ def _function(graph: _Graph, node: fx.Node, inputs: list[str]) -> str:
             return graph.add("Relu", node.name, inputs)
         case operator.add | torch.add:
             return graph.add("Add", node.name, inputs)
+        case operator.truediv:
+            _, divisor = node.args
+            assert isinstance(divisor, int | float)
+            by = graph.constant(f"{node.name}.divisor", torch.tensor(float(divisor)))
+            return graph.add("Div", node.name, [*inputs, by])
         case F.avg_pool2d:
             _, size = node.args
             assert set(node.kwargs) <= {"ceil_mode"}, node.kwargs

@@ -11,6 +11,7 @@ from fedfeast.studies.catalogue.coverage import COVERAGE
 from fedfeast.studies.catalogue.digits import DIGITS
 from fedfeast.studies.catalogue.extraction import EXTRACTION
 from fedfeast.studies.catalogue.natural import NATURAL
+from fedfeast.studies.catalogue.one_size import ONE_SIZE
 from fedfeast.studies.catalogue.plus import PLUS_STUDY
 from fedfeast.studies.catalogue.rules import FEDERATED_NAS, TRAINING_RULES
 from fedfeast.studies.catalogue.sensitivity import DIRICHLET_SENSITIVITY, ZIPF_SENSITIVITY
@@ -33,6 +34,7 @@ STUDIES = {
         ZIPF_SENSITIVITY,
         DIRICHLET_SENSITIVITY,
         *CONTROLS,
+        ONE_SIZE,
         DIGITS,
         NATURAL,
         PLUS_STUDY,

@@ -94,7 +94,7 @@ class _WatchedRun:
         run.log.parent.mkdir(parents=True, exist_ok=True)
         with run.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [*python_words(), "-m", CHILD, str(run.folder)],
+                [*python_words(), "-m", CHILD, str(run.folder), *run.track],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -26,6 +26,7 @@ class PendingRun:
     recipe: Recipe
     folder: Path
     log: Path  # for what its process says
+    track: tuple[str, ...] = ()  # trackers that it tells
 
 
 @dataclass(frozen=True)

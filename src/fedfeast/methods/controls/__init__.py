@@ -1,0 +1,1 @@
+"""What methods are compared with: no network is shared between sizes."""

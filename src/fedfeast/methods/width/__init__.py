@@ -1,0 +1,1 @@
+"""Methods whose clients are given fewer channels or fewer single weights of one network."""
