@@ -168,9 +168,14 @@ def remember(sources: Sequence[str]) -> None:
 
 def _memory() -> Path:
     """Return the file that remembers trusted code: outside every run folder, since those are given away."""
+    return home_folder() / "trusted.json"
+
+
+def home_folder() -> Path:
+    """Return the folder of what this user's machine remembers."""
     chosen = os.environ.get(HOME_VARIABLE)
     try:
-        return (Path(chosen).expanduser() if chosen else Path.home() / ".fedfeast") / "trusted.json"
+        return Path(chosen).expanduser() if chosen else Path.home() / ".fedfeast"
     except RuntimeError as error:
         raise InvalidInput(f"this user has no home folder: choose a folder with ${HOME_VARIABLE}.") from error
 

@@ -15,6 +15,14 @@ def format_macs(macs: float, digits: int = 4) -> str:
     return f"{macs:.0f}"
 
 
+def format_bytes(count: float) -> str:
+    """Return bytes for people in decimal units, e.g. 1.25 GB or 412 kB."""
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= scale:
+            return f"{count / scale:.3g} {unit}"
+    return f"{count:.0f} B"
+
+
 def format_seconds(seconds: float) -> str:
     """Return a duration for people in the unit that suits it, e.g. 0.85 s, 12 min, 5.3 h or 3.1 days."""
     for unit, scale, least in (("days", 86400.0, 2), ("h", 3600.0, 1), ("min", 60.0, 2)):

@@ -22,6 +22,7 @@ from fedfeast.federation import (
     RoundOrder,
     RoundResult,
     UpdatePolicy,
+    Wire,
     expected_holders,
 )
 from fedfeast.randomness import named_generator
@@ -44,6 +45,11 @@ POLICIES = {
     "activated, looked at": UpdatePolicy(
         Aggregation(refuse_multiple=1e3, activated_share=True), history=NormHistory((1.0,))
     ),
+    "int8 both ways": UpdatePolicy(wire=Wire("int8", "int8")),
+    "bfloat16 back, with noise": UpdatePolicy(privacy=Privacy(0.1, 0.01), wire=Wire(up="bfloat16")),
+    "int8 there, all of it back": UpdatePolicy(wire=Wire("int8")),
+    "the largest values": UpdatePolicy(Aggregation("median"), wire=Wire("bfloat16", "int8", 0.1)),
+    "int8, activated": UpdatePolicy(Aggregation(activated_share=True), wire=Wire("int8", "int8")),
     "activated, with noise": UpdatePolicy(Aggregation(activated_share=True), Privacy(0.1, 0.01)),
 }
 METHODS: dict[str, dict[str, Any]] = {
@@ -56,6 +62,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 CASES = [("feast", policy) for policy in POLICIES]
 CASES += [("heterofl", "trimmed mean"), ("fedrolex", "median"), ("fiarse", "trimmed mean"), ("fiarse", "privacy")]
+CASES += [(method, "int8 both ways") for method in METHODS if method != "feast"]
 CASES += [(method, "activated") for method in METHODS if method != "feast"]
 
 

@@ -103,7 +103,16 @@ def test_a_fleet_merges_what_the_simulation_merges(
 
 
 def test_the_log_says_how_old_answers_were(caplog: pytest.LogCaptureFixture) -> None:
-    row = {"round": 3, "clients": [1], "answered": [2, 0], "ages": [2, 0], "seconds": 1.0, "losses": {}}
+    row = {
+        "round": 3,
+        "clients": [1],
+        "answered": [2, 0],
+        "ages": [2, 0],
+        "seconds": 1.0,
+        "bytes_down": 1000,
+        "bytes_up": 2000,
+        "losses": {},
+    }
     LoggedProgress().on_round(row)
     assert "1 asked, 2 answers merged (of age 2, 0) in 1.0 s" in caplog.text
 

@@ -23,17 +23,30 @@ SETTINGS = [
 ]
 
 
+WIRE = ["wire.down=int8", "wire.down_deltas=true", "wire.up=int8", "wire.up_topk=0.2"]
+
+
 @pytest.mark.usefixtures("single_thread")
-def test_a_fleet_of_three_equals_the_simulation(tmp_path: Path) -> None:
-    simulated = Run.create("digits", tmp_path / "simulated", SETTINGS).train()
+def test_a_fleet_of_three_equals_the_simulation_over_any_wire(tmp_path: Path) -> None:
+    wires = {"lossless": SETTINGS, "small": [*SETTINGS, *WIRE]}
+    simulated = {name: Run.create("digits", tmp_path / f"simulated-{name}", one).train() for name, one in wires.items()}
     with ThreadPoolExecutor() as together, LocalFleet(tmp_path / "fleet") as fleet:
         fleet.start_superlink()
         configs = [{"partition-id": index, "num-partitions": 3} for index in range(3)]
         list(together.map(fleet.start_node, ("node-0", "node-1", "node-2"), configs))
-        out = tmp_path / "run"
-        fleet.submit(APP, {"recipe": "digits", "out": str(out), "settings": "; ".join(SETTINGS)})
-        wait_for((out / "summary.json").is_file, 200, "training", lambda: fleet.log("superlink"))
-    run = Run.open(out)
+        for name, settings in wires.items():
+            out = tmp_path / name
+            fleet.submit(APP, {"recipe": "digits", "out": str(out), "settings": "; ".join(settings)})
+            wait_for((out / "summary.json").is_file, 200, "training", lambda: fleet.log("superlink"))
+    for name in wires:
+        require_equal(Run.open(tmp_path / name), simulated[name])
+    sent = {name: Run.open(tmp_path / name).summary["traffic"] for name in wires}
+    assert sent["small"]["bytes_down"] < sent["lossless"]["bytes_down"]
+    assert sent["small"]["bytes_up"] < 0.1 * sent["lossless"]["bytes_up"]
+
+
+def require_equal(run: Run, simulated: Run) -> None:
+    """Require that a fleet's run has the weights, losses and clients of a simulated one."""
     weights = [one.folder.checkpoints.load_latest()[0] for one in (simulated, run)]
     assert weights[0] is not None
     assert weights[1] is not None

@@ -138,6 +138,8 @@ def test_speeds_of_a_file_are_kept_with_the_run(tmp_path: Path) -> None:
         (["fleet.mode=buffered", "aggregation.rule=median"], r"aggregation.rule = 'median' ranks a whole cohort's"),
         (["fleet.mode=buffered", "aggregation.rule=trimmed-mean"], r"aggregation.rule = 'trimmed-mean' ranks a whole"),
         (["fleet.mode=buffered", "server.lookahead=0.8"], r"server.lookahead = 0.8 needs answers to the vector ahead"),
+        (["fleet.mode=buffered", "wire.up=int8"], r"wire.up = .int8. is told from what a client was last sent"),
+        (["fleet.mode=buffered", "wire.up_topk=0.1"], r"wire.up_topk = 0.1 is told from"),
         (["fleet.mode=buffered", "method.name=superfednas"], r"method.name = 'superfednas' gives roles and weights"),
         (["fleet.mode=buffered", "evaluation.by=clients"], r"evaluation.by = 'clients' asks those who are not at work"),
         (["fleet.mode=buffered", "training.cohort=poisson"], r"training.cohort = 'poisson', which central privacy"),

@@ -207,7 +207,9 @@ def accuracy_by_hand(federation: Federation, flat: Tensor, point: OperatingPoint
 def curve_by_hand(federation: Federation, flat: Tensor, tested: Examples) -> Curve:
     return Curve(
         tuple(
-            CurvePoint(point.name, point.macs, point.parameters, accuracy, {"accuracy": accuracy})
+            CurvePoint(
+                point.name, point.macs, point.parameters, accuracy, {"accuracy": accuracy}, examples=len(tested.labels)
+            )
             for point in federation.method.operating_points()
             for accuracy in [accuracy_by_hand(federation, flat, point, tested)]
         )

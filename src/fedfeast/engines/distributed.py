@@ -12,6 +12,7 @@ from fedfeast.federation import (
     Accumulator,
     Assignment,
     BufferedAnswers,
+    Carried,
     Collected,
     Engine,
     Method,
@@ -41,7 +42,7 @@ class DistributedEngine(Engine):
         elif isinstance(answers, BufferedAnswers):
             answers = answers.shared(self._ranks.gather)
         facts = (collected.num_steps, dict(collected.losses), collected.setup_seconds)
-        parts = self._ranks.gather((*facts, list(collected.norms), list(collected.refusals)))
+        parts = self._ranks.gather((*facts, list(collected.norms), list(collected.refusals), collected.carried))
         losses: dict[str, tuple[float, int]] = {}
         for _, part, *_ in parts:
             for role, (total, count) in part.items():
@@ -49,7 +50,8 @@ class DistributedEngine(Engine):
                 losses[role] = (earlier_total + total, earlier_count + count)
         num_steps, setup_seconds = sum(part[0] for part in parts), max(part[2] for part in parts)
         norms, refusals = [one for part in parts for one in part[3]], [one for part in parts for one in part[4]]
-        return Collected(answers, num_steps, losses, setup_seconds, norms, refusals, collected.notes)
+        carried = sum((part[5] for part in parts), Carried())
+        return Collected(answers, num_steps, losses, setup_seconds, norms, refusals, collected.notes, carried)
 
     def _expected_work(self, assignment: Assignment) -> float:
         """Return the work to expect of a client's round, in forward MACs."""

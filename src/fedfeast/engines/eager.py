@@ -231,15 +231,17 @@ class EagerEngine(Engine):
     def collect(self, order: RoundOrder) -> Collected:
         """Train every assignment from the same global vector and take the answers in."""
         policy, round_index = order.policy, order.round_index
-        aggregator = policy.aggregator(order.flat, len(order.assignments))
+        aggregator, link = policy.aggregator(order.flat, len(order.assignments)), policy.link(round_index)
         losses: RoleLosses = defaultdict(list)
         num_steps = 0
         this = LocalRound(self._preparation, self._sgd, self._seed, round_index, order.learning_rate, self._dtype)
         for assignment in order.assignments:
             examples = self._examples.of_client(assignment.client.index)
             sent = assignment.slice_map.gather(order.flat)
-            client_losses, steps = train_locally(self.method, assignment, sent, examples, self._slot, this)
-            returned = policy.reply(assignment, round_index, sent, self._slot.weights)
+            received = link.deliver(assignment, sent)
+            client_losses, steps = train_locally(self.method, assignment, received, examples, self._slot, this)
+            replied = policy.reply(assignment, round_index, received, self._slot.weights)
+            returned = link.answer(assignment, sent, received, replied)
             counted = self.method.counted(assignment, sent, returned)
             if policy.aggregation.activated_share:
                 layout, activations = assignment.slice_map.layout, self._slot.activations
@@ -249,4 +251,5 @@ class EagerEngine(Engine):
             for role, values in client_losses.items():
                 losses[role].extend(values)
         totals = add_up_losses(losses)
-        return Collected(aggregator.answers, num_steps, totals, norms=aggregator.norms, refusals=aggregator.refusals)
+        facts = (aggregator.norms, aggregator.refusals)
+        return Collected(aggregator.answers, num_steps, totals, 0.0, *facts, carried=link.carried)

@@ -23,6 +23,7 @@ from fedfeast.federation import (
     State,
 )
 from fedfeast.federation.pacing import Task, begin_tasks, end_tasks, training_macs
+from fedfeast.federation.wire.link import Carried
 
 # A round's assignments once more: from its index, the method's memory then, the vector sent and the clients asked.
 Replan = Callable[[int, State, Tensor, Sequence[int]], Sequence[Assignment]]
@@ -174,6 +175,7 @@ def _added_up(answers: Answers, parts: Sequence[Collected], notes: Mapping[str, 
         [norm for part in parts for norm in part.norms],
         [refusal for part in parts for refusal in part.refusals],
         notes,
+        sum((part.carried for part in parts), Carried()),
     )
 
 

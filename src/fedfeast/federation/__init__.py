@@ -54,3 +54,7 @@ from fedfeast.federation.records import State as State
 from fedfeast.federation.schedule import learning_rate as learning_rate
 from fedfeast.federation.server_step import Merged as Merged
 from fedfeast.federation.server_step import ServerOptimiser as ServerOptimiser
+from fedfeast.federation.wire.link import Carried as Carried
+from fedfeast.federation.wire.link import Link as Link
+from fedfeast.federation.wire.link import Wire as Wire
+from fedfeast.federation.wire.memory import WireMemory as WireMemory

@@ -12,6 +12,7 @@ from fedfeast.federation.aggregation.refusals import NormHistory, Refusal
 from fedfeast.federation.aggregation.update_policy import UpdatePolicy
 from fedfeast.federation.method import Method
 from fedfeast.federation.records import Assignment, Client, State
+from fedfeast.federation.wire.link import Carried
 
 
 class TooFewAnswers(Exception):
@@ -42,6 +43,7 @@ class Collected:
     norms: Sequence[float] = ()  # of accepted changes, where they are looked at
     refusals: Sequence[Refusal] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)  # for the round's line of metrics
+    carried: Carried = field(default_factory=Carried)  # over the wire
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +58,7 @@ class RoundResult:
     history: NormHistory = field(default_factory=NormHistory)
     refusals: Sequence[Refusal] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)
+    carried: Carried = field(default_factory=Carried)
 
 
 class Engine(ABC):
@@ -93,4 +96,5 @@ class Engine(ABC):
             order.policy.history.after(collected.norms),
             tuple(collected.refusals),
             collected.notes,
+            collected.carried,
         )

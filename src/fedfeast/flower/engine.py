@@ -4,11 +4,11 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from math import sqrt
+from math import inf, sqrt
 from typing import Any
 
 import torch
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from torch import Tensor
 
 from fedfeast.data import count_steps
@@ -20,6 +20,7 @@ from fedfeast.federation import (
     Activations,
     Aggregator,
     Assignment,
+    Carried,
     Collected,
     Engine,
     LocalSgd,
@@ -27,17 +28,22 @@ from fedfeast.federation import (
     Pace,
     RoundOrder,
     TooFewAnswers,
+    Wire,
+    WireMemory,
     activated_shares,
     count_activations,
     counted_by,
 )
 from fedfeast.federation.aggregation.privacy import Privacy
 from fedfeast.federation.aggregation.refusals import norm_of
+from fedfeast.federation.wire.link import Delivery, deliver, merged_answer
+from fedfeast.federation.wire.memory import ClientMemory, Kept
 from fedfeast.flower.evaluation.asking import FleetEvaluator
 from fedfeast.flower.fleet import Fleet, error_of
-from fedfeast.flower.messages import Report, Unreadable, from_json, one_line, to_json
-from fedfeast.flower.wire import pack_assignment, pack_slice, unpack_slice, wire_dtype
-from fedfeast.recipes.building import build_pace, build_privacy, build_sgd
+from fedfeast.flower.memory.node_memory import sha256_of_values
+from fedfeast.flower.messages import Report, Unreadable, from_json, num_bytes, one_line, to_json
+from fedfeast.flower.wire import pack_arrays, pack_assignment, pack_slice, unpack_arrays, unpack_slice, wire_dtype
+from fedfeast.recipes.building import build_pace, build_privacy, build_sgd, build_wire
 from fedfeast.runs.assembly import Federation
 
 LOG = logging.getLogger("fedfeast.fleet")
@@ -75,6 +81,7 @@ class _Round:
     ages: list[int] = field(default_factory=list)  # of these answers: how many merges ago they were asked for
     returned: int = 0  # values that came back
     failed: dict[str, str] = field(default_factory=dict)  # client -> why it sent no answer
+    carried: Carried = field(default_factory=Carried)
     seconds: dict[str, float] = field(default_factory=dict)  # client -> from question to answer
 
     @property
@@ -104,17 +111,18 @@ class Reach:
     batch_size: int
     local_epochs: int
     privacy: Privacy | None = None
+    link: Wire = field(default_factory=Wire)
 
     def of(self, assignment: Assignment, sent: Tensor, learning_rate: float, wire: torch.dtype) -> float:
         """Return the largest norm that an honest change can have."""
         steps = count_steps(assignment.client.num_examples, self.batch_size, self.local_epochs)
-        start = norm_of(assignment.slice_map.pack(sent))
+        start = norm_of(assignment.slice_map.pack(sent)) * (1 + self.link.downwards.rounding)
         farthest = self.sgd.farthest(learning_rate, steps, start)
         if self.privacy is not None:
             noise = self.privacy.noise_deviation * (sqrt(assignment.slice_map.payload) + DEVIATIONS)
             farthest = min(farthest, self.privacy.clip_norm) + noise
         rounding = torch.finfo(wire).eps * (start + farthest)
-        return SLACK * farthest + 2 * rounding
+        return (SLACK * farthest + 2 * rounding) * self.link.stretch
 
 
 Activated = Callable[[Assignment, int], Activations]  # what the steps of a client's round pass through
@@ -140,6 +148,8 @@ class FleetEngine(Engine):
         if pace.is_buffered:
             fleet.kept_answers = {}
         self._wire = wire_dtype(fleet.settings.wire, dtype)
+        # What clients said that they hold. Choice: in memory alone; a server that starts again sends whole slices.
+        self._held = WireMemory()
         self._terms: ConfigRecord = to_json(fleet.terms.to_json())
 
     def at_work(self) -> list[Assignment]:
@@ -169,6 +179,7 @@ class FleetEngine(Engine):
         except BaseException:
             this.aggregator.close()
             raise
+        self._held = self._held.after({}, order.policy.wire.most_bytes)
         notes: dict[str, Any] = {"answered": sorted(this.answered), "answer_seconds": this.seconds}
         if self._pace.is_buffered:
             notes |= {"answered": this.answered, "ages": this.ages, "returned_parameters": this.returned}
@@ -176,7 +187,8 @@ class FleetEngine(Engine):
             notes["failed"] = this.failed
         aggregator = this.aggregator
         return Collected(
-            aggregator.answers, this.num_steps, this.losses, 0.0, aggregator.norms, aggregator.refusals, notes
+            *(aggregator.answers, this.num_steps, this.losses, 0.0, aggregator.norms, aggregator.refusals, notes),
+            carried=this.carried,
         )
 
     def _begin(self, order: RoundOrder) -> _Round:
@@ -195,18 +207,19 @@ class FleetEngine(Engine):
         assignment = asked.assignment
         node = self._fleet.node_of(assignment.client)
         part, arrays = pack_assignment(assignment)
+        weights, about = self._pack_weights(assignment, asked.order)
         order = {
             "round_index": asked.order.round_index,
             "learning_rate": asked.order.learning_rate,
             "assignment": part,
+            **about,
         }
-        sent = assignment.slice_map.gather(asked.order.flat)
         content = RecordDict(
             {
                 "terms": self._terms,
                 "order": to_json(order),
                 "assignment": arrays,
-                "weights": pack_slice(assignment.slice_map, sent, self._wire),
+                "weights": weights,
             }
         )
         # Twice the deadline: a late answer is still taken off the SuperLink, and only then dropped.
@@ -221,6 +234,31 @@ class FleetEngine(Engine):
         else:
             self._under_way[pending.message_id] = asked
             self._asked_at[assignment.client.name] = time.monotonic()
+            this.carried += Carried(bytes_down=num_bytes(content))
+
+    def _pack_weights(self, assignment: Assignment, order: RoundOrder) -> tuple[ArrayRecord, dict[str, str]]:
+        """Return a client's weights for its message, and the hashes by which it tells them from what it holds."""
+        if order.policy.wire.is_lossless:
+            return pack_slice(assignment.slice_map, assignment.slice_map.gather(order.flat), self._wire), {}
+        delivery = self._delivery(assignment, order)
+        if not order.policy.wire.down_deltas:
+            return pack_arrays(delivery.arrays), {}
+        about = {"weights_sha256": sha256_of_values(delivery.received)}
+        held = self._held.of(assignment.client.index).held
+        if delivery.is_delta and held is not None:
+            about["base_sha256"] = sha256_of_values(held.values)
+        return pack_arrays(delivery.arrays), about
+
+    def _delivery(self, assignment: Assignment, order: RoundOrder) -> Delivery:
+        """Return what a client is sent, or was: every time the same."""
+        policy, held = order.policy, self._held.of(assignment.client.index).held
+        sent = assignment.slice_map.gather(order.flat)
+        return deliver(policy.wire, assignment, sent, held, policy.seed, order.round_index)
+
+    def _note_held(self, assignment: Assignment, held: Kept | None) -> None:
+        """Remember what a client holds; nothing where it does not say so."""
+        # Without a limit: what is under way is made again when its answer comes, from what was held when it was sent.
+        self._held = self._held.after({assignment.client.index: ClientMemory(held=held)}, inf)
 
     def _receive(self, this: _Round) -> None:
         """Take in answers until all are there or the deadline has passed; buffered, until there are enough of them."""
@@ -256,12 +294,18 @@ class FleetEngine(Engine):
             if reply.has_error():
                 this.failed[assignment.client.name] = error_of(reply)
                 return
+            this.carried += Carried(bytes_up=num_bytes(reply.content))
             report = from_json(reply.content, "report")
+            if report.get("needs_whole") is True and self._held.of(assignment.client.index).held is not None:
+                LOG.info("%s no longer holds its last weights and is sent whole ones", assignment.client.name)
+                self._note_held(assignment, None)
+                self._send(asked, this)
+                return
             if "problem" in report:
                 this.failed[assignment.client.name] = one_line(report["problem"])
                 return
             this.returned += assignment.slice_map.payload
-            answer = self._read(assignment, reply, Report.read(report, "report"))
+            answer = self._read(assignment, reply, Report.read(report, "report"), order)
         except Unreadable as error:
             this.aggregator.refuse(assignment, str(error))
             return
@@ -286,12 +330,27 @@ class FleetEngine(Engine):
         """Return the vector that the client received, in the precision it was sent in."""
         return assignment.slice_map.gather(flat).to(self._wire).to(self._dtype)
 
-    def _read(self, assignment: Assignment, reply: Message, said: Report) -> Answer:
+    def _read(self, assignment: Assignment, reply: Message, said: Report, order: RoundOrder) -> Answer:
         records = reply.content.array_records
         if "weights" not in records:
             raise Unreadable("it has no weights")
-        weights = unpack_slice(assignment.slice_map, records["weights"], self._wire, self._dtype)
+        if order.policy.wire.is_lossless:
+            weights = unpack_slice(assignment.slice_map, records["weights"], self._wire, self._dtype)
+        else:
+            weights = self._read_packed(assignment, records["weights"], said, order)
         return Answer(weights, said.num_examples, said.num_steps, said.loss_totals())
+
+    def _read_packed(self, assignment: Assignment, record: ArrayRecord, said: Report, order: RoundOrder) -> Tensor:
+        """Return the vector to merge of an answer that came in fewer bytes."""
+        slices, wire = assignment.slice_map, order.policy.wire
+        arrived = unpack_arrays(slices, record, wire.upwards, self._dtype)
+        sent = received = slices.pack(slices.gather(order.flat))
+        if wire.down_deltas or wire.upwards.is_lossless:  # else nobody needs to know what the client received
+            received = self._delivery(assignment, order).received
+        if wire.down_deltas:
+            holds = said.held_sha256 == sha256_of_values(received)
+            self._note_held(assignment, Kept.of(slices, received) if holds else None)
+        return slices.unpack(merged_answer(wire, sent, received, arrived))
 
 
 @dataclass(frozen=True)
@@ -304,7 +363,7 @@ class FleetClients:
         """Return the fleet as an engine."""
         recipe, preparation = federation.recipe, federation.preparation
         sgd, privacy = build_sgd(recipe, federation.method), build_privacy(recipe)
-        reach = Reach(sgd, preparation.batch_size, preparation.local_epochs, privacy)
+        reach = Reach(sgd, preparation.batch_size, preparation.local_epochs, privacy, build_wire(recipe))
         method, shape, seed = federation.method, recipe.data.facts.input_shape, recipe.seed
 
         def activated(assignment: Assignment, round_index: int) -> Activations:

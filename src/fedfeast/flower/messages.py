@@ -35,6 +35,7 @@ def _named(name: str) -> str:
 Count = Annotated[int, Field(ge=1, le=MOST_EXAMPLES)]
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(_named)]
 Role = Annotated[str, Field(min_length=1, max_length=40), AfterValidator(_named)]
+Sha256 = Annotated[str, Field(pattern="^([0-9a-f]{64})?$")]  # empty: of nothing
 Loss = Annotated[FiniteFloat, Field(ge=-1e12, le=1e12)]
 
 
@@ -73,6 +74,8 @@ class Report(Message):
         dict[Role, Annotated[list[Loss | int], Field(min_length=2, max_length=2)]], Field(max_length=MOST_ROLES)
     ]
 
+    held_sha256: Sha256 = ""  # of the weights that it holds for the next difference
+
     def loss_totals(self) -> dict[str, tuple[float, int]]:
         """Return by role the sum of all passes' losses, and how many there were."""
         totals = {role: (float(total), int(count)) for role, (total, count) in self.losses.items()}
@@ -87,6 +90,8 @@ class Order(Message):
     round_index: Annotated[int, Field(ge=0, le=MOST_STEPS)]
     learning_rate: Annotated[FiniteFloat, Field(gt=0, le=1e6)]
     assignment: dict[str, Any]
+    weights_sha256: Sha256 = ""  # of what the client has of them in the end, where differences are sent
+    base_sha256: Sha256 = ""  # of the weights that these are a difference to; empty: they are whole
 
 
 class EvaluationOrder(Message):
@@ -146,7 +151,7 @@ class TermsMessage(Message):
     normalisation: NormalisationMessage | None  # None: token ids
     version: Annotated[str, Field(max_length=64)]
     space: Annotated[str, Field(max_length=64)]
-    builder_sha256: Annotated[str, Field(pattern="^([0-9a-f]{64})?$")] = ""
+    builder_sha256: Sha256 = ""
 
 
 def to_json(content: Mapping[str, Any]) -> ConfigRecord:
@@ -168,6 +173,18 @@ def from_json(records: RecordDict, name: str, most_bytes: int = MOST_BYTES) -> d
     if not isinstance(content, dict):
         raise Unreadable(f"the record {name!r} is no JSON object")
     return content
+
+
+def num_bytes(records: RecordDict) -> int:
+    """Return the bytes that a message carries: its arrays and its texts."""
+    arrays = sum(len(one.data) for record in records.array_records.values() for one in record.values())
+    texts = sum(
+        len(one.encode())
+        for record in records.config_records.values()
+        for one in record.values()
+        if isinstance(one, str)
+    )
+    return arrays + texts
 
 
 def one_line(words: Any) -> str:

@@ -24,7 +24,7 @@ from fedfeast.runs.assembly import assemble
 
 KEYS = (
     *("name", "budget-macs", "data", "data-folder", "recipe", "method", "builder", "threads"),
-    *("most-clip-norm", "least-noise-multiplier", "partition-id", "num-partitions"),
+    *("most-clip-norm", "least-noise-multiplier", "state-folder", "partition-id", "num-partitions"),
 )
 # By which key a node allows code that the recipe's setting names; other code of a recipe is the server's alone.
 ALLOWED_BY = {"method.name": "method", "network.builder": "builder"}

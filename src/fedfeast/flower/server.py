@@ -27,6 +27,7 @@ from fedfeast.recipes.building import build_method
 from fedfeast.recipes.recipe import Recipe, load_recipe, parse_recipe
 from fedfeast.runs import Run
 from fedfeast.runs.assembly import split_data
+from fedfeast.units import format_bytes
 
 LOG = logging.getLogger("fedfeast.fleet")
 # Choice: wide enough for honest clients with unequal data (docs/decisions/020); inf refuses no norm.
@@ -61,11 +62,13 @@ class LoggedProgress:
         if row.get("validation_sizes"):
             score += f" (by size {sizes_in_words(row['validation_sizes'], self._metric)})"
         LOG.info(
-            "round %d/%d: %s in %.1f s%s%s",
+            "round %d/%d: %s in %.1f s, %s sent and %s returned%s%s",
             row["round"],
             self._rounds,
             answers,
             row["seconds"],
+            format_bytes(row["bytes_down"]),
+            format_bytes(row["bytes_up"]),
             losses,
             score,
         )

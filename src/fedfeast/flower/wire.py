@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import Assignment, Client, find_form_fault
+from fedfeast.federation.wire.formats import Packing, WireFault
 from fedfeast.flower.messages import Unreadable, one_line
 from fedfeast.networks import Architecture, Layout, Level
 from fedfeast.networks.built import Member
@@ -29,6 +30,7 @@ _DTYPES = {
         torch.bfloat16,
         torch.int64,
         torch.int32,
+        torch.int8,
         torch.uint8,
         torch.bool,
     )
@@ -79,6 +81,23 @@ def unpack_slice(slice_map: SliceMap, record: ArrayRecord, wire: torch.dtype, dt
     if fault is not None:
         raise Unreadable(fault)
     return slice_map.unpack(received["values"].to(dtype))
+
+
+def pack_arrays(arrays: Mapping[str, Tensor]) -> ArrayRecord:
+    """Return a packed vector's arrays for a message."""
+    return ArrayRecord({name: to_array(one) for name, one in arrays.items()})
+
+
+def unpack_arrays(slice_map: SliceMap, record: ArrayRecord, packing: Packing, dtype: torch.dtype) -> Tensor:
+    """Return the packed values that a message's arrays stand for; whatever else they hold is refused."""
+    sizes = slice_map.tensor_sizes()
+    most, total = packing.most_bytes(sizes, dtype), sum(len(array.data) for array in record.values())
+    if total > most:  # before any of it is copied
+        raise Unreadable(f"{total:,} bytes of weights where there can be {most:,}")
+    try:
+        return packing.read({name: from_array(array) for name, array in record.items()}, sizes, dtype)
+    except WireFault as error:
+        raise Unreadable(one_line(error)) from None
 
 
 def _find_size_fault(record: ArrayRecord, expected_bytes: int) -> str | None:

@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from fedfeast.data import OFFICIAL, load_dataset, split_as_authors
 from fedfeast.data.splits import AUTHORS_CIFAR100_CLASSES
 from fedfeast.federation import OperatingPoint
+from fedfeast.federation.wire.formats import Packing
 from fedfeast.planning.batching import plan_batches
 from fedfeast.planning.clock import plan_clock
 from fedfeast.planning.coverage import cover
@@ -19,7 +21,7 @@ from fedfeast.planning.timing import PassTimes, predict_time
 from fedfeast.planning.validated_sizes import further_sizes, share_of_training
 from fedfeast.population import Partition, Population
 from fedfeast.population.natural import measure_correlation, natural_partition
-from fedfeast.recipes.building import build_partition, build_selection
+from fedfeast.recipes.building import build_partition, build_selection, build_wire
 from fedfeast.recipes.recipe import Recipe, resolve_recipe
 from fedfeast.recipes.splitting import TrainingDivision, divide_training, split_dataset
 from fedfeast.routing import count_traffic
@@ -225,7 +227,9 @@ def plan_traffic(built: Outline) -> dict[str, Any]:
     """Return what routing saves over all participating clients."""
     payloads = np.concatenate([np.full(len(group.clients), group.payload) for group in built.groups])
     traffic = count_traffic(payloads.tolist(), built.method.network.layout.num_parameters)
-    round_bytes = 2 * 4 * traffic.mean_payload * built.answers_per_round  # both ways, float32
+    wire = build_wire(built.recipe)
+    down, up = (built.answers_per_round * _mean_bytes(built, packing) for packing in (wire.downwards, wire.upwards))
+    kept = (int(wire.feeds_back) + int(wire.down_deltas)) * 4.0 * float(payloads.sum())
     return {
         "mean_payload_parameters": traffic.mean_payload,
         "largest_payload_parameters": float(payloads.max()),
@@ -235,9 +239,22 @@ def plan_traffic(built: Outline) -> dict[str, Any]:
             "median": traffic.per_client_median,
             "max": traffic.per_client_max,
         },
-        "round_gigabytes": round_bytes / 1e9,
-        "total_gigabytes": round_bytes * built.recipe.training.rounds / 1e9,
+        "round_gigabytes": (down + up) / 1e9,
+        "total_gigabytes": (down + up) * built.recipe.training.rounds / 1e9,
+        "round_gigabytes_down": down / 1e9,
+        "round_gigabytes_up": up / 1e9,
+        **({"remembered_gigabytes": kept / 1e9} if kept else {}),
     }
+
+
+def _mean_bytes(built: Outline, packing: Packing) -> float:
+    """Return what a participating client is sent, or returns, in a round on average; weights are float32."""
+
+    def of(group: BudgetGroup) -> float:
+        counts = [packing.most_bytes(one.slice_map.tensor_sizes(), torch.float32) for one in group.assignments]
+        return float(np.average(counts, weights=group.shares or None))
+
+    return float(np.average([of(group) for group in built.groups], weights=[len(one.clients) for one in built.groups]))
 
 
 def count_examples(built: Outline) -> np.ndarray:

@@ -47,6 +47,7 @@ def _lines(plan: Plan) -> dict[str, str]:
         "traffic saved": f"{traffic['reduction']:.2f}x",
         "per client: mean, median, most": " / ".join(f"{reduction[key]:.2f}x" for key in ("mean", "median", "max")),
         "GB a round and in all, both ways": f"{traffic['round_gigabytes']:.3g}, {traffic['total_gigabytes']:.4g}",
+        **_wire_facts(traffic),
         "training compute (PMACs)": f"{compute['training_pmacs']:.4g}",
         "with the largest variant alone": f"{compute['single_variant_pmacs']:.4g}",
     }
@@ -206,6 +207,18 @@ def _levels(plan: Plan) -> Table:
             format_macs(level["pass_macs"]),
         )
     return table
+
+
+def _wire_facts(traffic: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a smaller wire makes of the traffic, and what is remembered of clients for it."""
+    facts = {}
+    if traffic["round_gigabytes_down"] != traffic["round_gigabytes_up"]:
+        facts["GB a round to clients, and back"] = (
+            f"{traffic['round_gigabytes_down']:.3g}, {traffic['round_gigabytes_up']:.3g}"
+        )
+    if "remembered_gigabytes" in traffic:
+        facts["GB to remember of all clients (wire.state_gib)"] = f"{traffic['remembered_gigabytes']:.3g}"
+    return facts
 
 
 def _widest(levels: Sequence[Mapping[str, Any]]) -> int:

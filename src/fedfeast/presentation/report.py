@@ -26,6 +26,7 @@ from fedfeast.presentation.run_charts import (
 from fedfeast.presentation.sizes import size_charts
 from fedfeast.presentation.tables import (
     best_scores,
+    bytes_facts,
     certainty_column,
     cost_headings,
     costs_of,
@@ -234,6 +235,8 @@ def _tiles(run: Run) -> list[dict[str, str]]:
         row["payload_parameters"] + row.get("returned_parameters", row["payload_parameters"]) for row in rows
     )
     tiles.append(("parameters sent, both ways", format_macs(both_ways)))
+    if all("bytes_down" in row and "bytes_up" in row for row in rows):
+        tiles += bytes_facts({way: sum(row[way] for row in rows) for way in ("bytes_down", "bytes_up")})
     tiles.append(("training time", f"{sum(row['seconds'] for row in rows):.0f} s"))
     if run.folder.has_summary():
         summary = run.summary

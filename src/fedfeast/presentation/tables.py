@@ -13,7 +13,7 @@ from fedfeast.data import DatasetFacts
 from fedfeast.data.tasks import ACCURACY, METRICS, Metric, task_named
 from fedfeast.evaluation import Curve, CurvePoint, metric_of
 from fedfeast.presentation.fairness import worst_in_words
-from fedfeast.units import format_macs, format_seconds
+from fedfeast.units import format_bytes, format_macs, format_seconds
 
 
 def describe_run(summary: Mapping[str, Any], budgets_macs: np.ndarray) -> list[RenderableType]:
@@ -109,6 +109,7 @@ def _run_facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     seconds = f"{summary['training_seconds']:.1f} s; best validated round {served_round(summary)}"
     facts += [
         ("traffic saved", saved),
+        *bytes_facts(traffic),
         ("training time", seconds),
         ("data", data_in_words(summary)),
         *policy_facts(summary),
@@ -117,6 +118,14 @@ def _run_facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         wins = summary["client_wins"]
         facts.append(("client wins", f"{wins['wins']} better, {wins['ties']} equal, {wins['losses']} worse"))
     return [*facts, ("picture", summary["picture"])]
+
+
+def bytes_facts(counted: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what training sent and got back, by a heading; nothing of runs that did not count it."""
+    if "bytes_down" not in counted or "bytes_up" not in counted:
+        return []
+    down, up = format_bytes(counted["bytes_down"]), format_bytes(counted["bytes_up"])
+    return [("bytes of messages", f"{down} to clients, {up} back")]
 
 
 def data_in_words(summary: Mapping[str, Any]) -> str:

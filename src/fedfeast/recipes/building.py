@@ -18,7 +18,7 @@ from fedfeast.data.sequences import SequenceAugmentation
 from fedfeast.data.tasks import task_named
 from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Selection
-from fedfeast.federation import CentralPrivacy, LocalSgd, Method, Pace, Parts, Privacy, ServerOptimiser
+from fedfeast.federation import CentralPrivacy, LocalSgd, Method, Pace, Parts, Privacy, ServerOptimiser, Wire
 from fedfeast.methods import find_method
 from fedfeast.networks import ElasticNetwork, ElasticResNet, ResNet, SearchSpace
 from fedfeast.networks.built import Builder, BuiltNetwork
@@ -371,6 +371,14 @@ def build_sgd(recipe: Recipe, method: Method) -> LocalSgd:
 def build_server(recipe: Recipe, method: Method) -> ServerOptimiser:
     """Return what the server does with a merged round: the recipe's, where the method has no other."""
     return method.server_optimiser(ServerOptimiser(**recipe.server.model_dump()))
+
+
+def build_wire(recipe: Recipe) -> Wire:
+    """Return in which form weights travel."""
+    settings = recipe.wire.model_dump()
+    if recipe.engine.precision != "float64":  # the weights are float32 as they are
+        settings |= {way: "lossless" for way in ("down", "up") if settings[way] == "float32"}
+    return Wire(**settings)
 
 
 def build_privacy(recipe: Recipe) -> Privacy | None:

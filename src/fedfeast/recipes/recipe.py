@@ -37,6 +37,7 @@ from fedfeast.recipes.sections import (
     SimulationSection,
     TrainingSection,
     VariantsSection,
+    WireSection,
     method_section,
 )
 from fedfeast.recipes.suitability import (
@@ -49,6 +50,7 @@ from fedfeast.recipes.suitability import (
     refuse_unsuited_division,
     refuse_unsuited_network,
     refuse_unsuited_prior,
+    refuse_unsuited_wire,
     suited_augmentation,
 )
 
@@ -76,6 +78,7 @@ class Recipe(Section):
     server: ServerSection = ServerSection()
     privacy: PrivacySection = PrivacySection()
     adversary: AdversarySection = AdversarySection()
+    wire: WireSection = WireSection()
     evaluation: EvaluationSection = EvaluationSection()
     checkpoint: CheckpointSection = CheckpointSection()
     engine: EngineSection = EngineSection()
@@ -119,6 +122,12 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
+    def _suit_the_wire(self) -> Self:
+        """Refuse a wire that other settings contradict."""
+        refuse_unsuited_wire(self.wire, self.fleet, self.privacy)
+        return self
+
+    @model_validator(mode="after")
     def _tell_nothing_without_noise(self) -> Self:
         """Refuse what would tell more of clients than their privacy allows."""
         refuse_noiseless_counts(self.evaluation, self.privacy)
@@ -131,7 +140,8 @@ class Recipe(Section):
     def _merge_what_can_be_merged(self) -> Self:
         """Refuse buffered merges beside what needs a whole cohort's answers to one vector."""
         if self.fleet.mode == "buffered":
-            refuse_unsuited_buffer(self.fleet, self.training, self.aggregation, self.server, self.evaluation)
+            asked = (self.fleet, self.training, self.aggregation, self.server, self.evaluation, self.wire)
+            refuse_unsuited_buffer(*asked)
             if find_method(self.method_name).plans_whole_cohorts:
                 raise InvalidInput(
                     f"method.name = {self.method_name!r} gives roles and weights to a cohort as a whole, and "

@@ -19,9 +19,10 @@ from pydantic import (
 from fedfeast.data import DatasetFacts, Normalisation, facts_of, is_known
 from fedfeast.data.batches import LastBatch
 from fedfeast.errors import InvalidInput
-from fedfeast.federation import Aggregation, Method, ServerOptimiser
+from fedfeast.federation import Aggregation, Method, ServerOptimiser, Wire
 from fedfeast.federation.local_sgd import Unreached
 from fedfeast.federation.server_step import Optimiser
+from fedfeast.federation.wire.formats import Format
 from fedfeast.methods import find_method
 from fedfeast.networks import Branch
 from fedfeast.population import authors
@@ -425,6 +426,23 @@ class PrivacySection(Section):
     usual_examples: float | None = Field(None, gt=0)  # central: who has so many weighs 1; without it all weigh 1
     most_weight: float = Field(1.0, gt=0)  # central: of any client, with usual_examples
     least_holders: float = Field(1.0, gt=0)  # central: what a position's sum is divided by at least
+
+
+class WireSection(Section):
+    """In how many bytes weights go to clients and their changes come back; by default every bit arrives."""
+
+    down: Format = "lossless"  # what the server sends: as the weights are, or in fewer bits
+    up: Format = "lossless"  # what a client returns: its weights as they are, or their change in fewer bits
+    up_topk: float | None = Field(None, gt=0, lt=1)  # share of a change's values that are returned, the largest
+    error_feedback: bool = True  # whether a client adds to its next change what rounding left out of its last
+    down_deltas: bool = False  # whether a client that still holds its last weights is sent the difference to them
+    state_gib: float = Field(4.0, gt=0)  # for what is remembered of clients; beyond it the longest unused is forgotten
+
+    @model_validator(mode="after")
+    def _refuse_impossible(self) -> Self:
+        """Refuse what no wire can be."""
+        Wire(**self.model_dump())
+        return self
 
 
 def _read_sizes(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from fedfeast.data import DatasetFacts
 from fedfeast.data.tasks import task_named
 from fedfeast.errors import InvalidInput
-from fedfeast.federation import CentralPrivacy, Method
+from fedfeast.federation import CentralPrivacy, Method, Wire
 from fedfeast.recipes.sections import (
     AggregationSection,
     AugmentationSection,
@@ -17,6 +17,7 @@ from fedfeast.recipes.sections import (
     ServerSection,
     TrainingSection,
     VariantsSection,
+    WireSection,
 )
 
 BRANCH_SETTINGS = ("branch", "branch_scale")  # of the package's own residual blocks
@@ -156,6 +157,7 @@ def refuse_unsuited_buffer(
     aggregation: AggregationSection,
     server: ServerSection,
     evaluation: EvaluationSection,
+    wire: WireSection,
 ) -> None:
     """Refuse a buffer that is never full, and what has no meaning for answers to vectors of several ages."""
     if fleet.buffer is not None and fleet.buffer > training.clients_per_round:
@@ -184,6 +186,12 @@ def refuse_unsuited_buffer(
             f"server.lookahead = {server.lookahead} needs answers to the vector ahead that was sent last, and "
             "fleet.mode = 'buffered' merges answers to earlier ones: leave it out, or set server.optimiser=momentum."
         )
+    for name, word in (("down", wire.down), ("up", wire.up), ("up_topk", wire.up_topk or "lossless")):
+        if word not in ("lossless", "float32"):
+            raise InvalidInput(
+                f"wire.{name} = {word!r} is told from what a client was last sent, and fleet.mode = 'buffered' merges "
+                "answers of several ages: leave it out, or set fleet.mode=synchronous."
+            )
     if evaluation.by == "clients":
         raise InvalidInput(
             "evaluation.by = 'clients' asks those who are not at work, and fleet.mode = 'buffered' keeps the slow ones "
@@ -277,4 +285,26 @@ def refuse_unsuited_division(
         raise InvalidInput(
             "partition.loaded = 'as-loaded' reads shards of the authors' permuted pool in the order of the data, and "
             f"data.split_rule = {data.split_rule!r}: set data.split_rule=authors."
+        )
+
+
+def refuse_unsuited_wire(wire: WireSection, fleet: FleetSection, privacy: PrivacySection) -> None:
+    """Refuse a fleet's own precision of slices beside [wire], and what central privacy does not account for."""
+    if fleet.wire != "lossless" and wire != WireSection(state_gib=wire.state_gib):
+        raise InvalidInput(
+            f"fleet.wire = {fleet.wire!r} and [wire] set the same thing: leave fleet.wire out, or all of [wire]."
+        )
+    if privacy.clip_norm is None or privacy.mechanism != "central":
+        return
+    # Choice: a residual carries what a client did in one round, unnoised, into the next: its rounds are then not drawn
+    # independently, as the accountant takes them to be. How long chosen values are is told without noise.
+    if wire.error_feedback and Wire(**wire.model_dump()).feeds_back:
+        raise InvalidInput(
+            "privacy.mechanism = 'central' accounts for rounds that remember nothing of earlier ones: set "
+            "wire.error_feedback=false."
+        )
+    if wire.up_topk is not None:
+        raise InvalidInput(
+            f"wire.up_topk = {wire.up_topk} lets clients choose by their data what they send, and privacy.mechanism = "
+            "'central' would tell how many bytes that takes: leave it out."
         )

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from types import EllipsisType
 from typing import Any, ClassVar, Self
 
@@ -63,6 +64,10 @@ class SliceMap(ABC):
         """Return the client's vector, given what was sent of it."""
 
     @abstractmethod
+    def tensor_sizes(self) -> list[int]:
+        """Return how many of the packed values belong to each tensor, in their order."""
+
+    @abstractmethod
     def describe(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return plain values and arrays from which ``read_slice_map`` makes the same map."""
 
@@ -91,6 +96,10 @@ class CompactSlices(SliceMap):
     def unpack(self, packed: Tensor) -> Tensor:
         """Return what was sent as it is."""
         return packed
+
+    def tensor_sizes(self) -> list[int]:
+        """Return the sizes of the client's tensors."""
+        return [prod(shape) for shape in self.layout.shapes.values()]
 
     def gather(self, flat: Tensor) -> Tensor:
         """Return the client's vector: the routed positions of the global one."""
@@ -265,6 +274,10 @@ class MaskedPositions(SliceMap):
         local = packed.new_zeros(self.layout.size)
         local[self._mask_for(packed)] = packed
         return local
+
+    def tensor_sizes(self) -> list[int]:
+        """Return how many positions of each tensor were sent."""
+        return [int(view.sum()) for view in self.layout.views(self.mask).values()]
 
     def describe(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the mask, a bit per position."""

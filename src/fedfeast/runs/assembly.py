@@ -44,7 +44,14 @@ from fedfeast.planning.outline import Outline, outline
 from fedfeast.population import Partition, Population, Shards
 from fedfeast.population.partition import are_classes
 from fedfeast.randomness import named_generator
-from fedfeast.recipes.building import build_partition, build_preparation, build_privacy, build_selection, build_sgd
+from fedfeast.recipes.building import (
+    build_partition,
+    build_preparation,
+    build_privacy,
+    build_selection,
+    build_sgd,
+    build_wire,
+)
 from fedfeast.recipes.recipe import Recipe
 from fedfeast.recipes.splitting import DataSplit, NaturalSplit, OwnedPlaces, pick, split_dataset
 from fedfeast.runs.keeping_back import blank_inputs, input_dtype, keep_back_shards
@@ -118,7 +125,11 @@ class Federation:
             liars = choose_adversaries(self.participants, recipe.adversary.share, generator)
             adversary = Adversary(liars, recipe.adversary.enlargement, recipe.adversary.claimed_multiple)
         return UpdatePolicy(
-            Aggregation(**recipe.aggregation.model_dump()), build_privacy(recipe), adversary, recipe.seed
+            Aggregation(**recipe.aggregation.model_dump()),
+            build_privacy(recipe),
+            adversary,
+            recipe.seed,
+            wire=build_wire(recipe),
         )
 
     def initial_weights(self) -> torch.Tensor:

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fedfeast.errors import InvalidInput
-from fedfeast.federation import NormHistory, State
+from fedfeast.federation import NormHistory, State, WireMemory
 from fedfeast.federation.server_step import ServedVector
 from fedfeast.whole_files import sha256_of, write_text, write_whole
 
@@ -43,6 +43,7 @@ class TrainingState:
     norm_history: NormHistory = field(default_factory=NormHistory)
     server_state: State = field(default_factory=dict)
     work: State = field(default_factory=dict)  # what simulated clients were at work on
+    wire_memory: WireMemory = field(default_factory=WireMemory)
 
 
 class CheckpointFolder:
@@ -66,6 +67,7 @@ class CheckpointFolder:
         tensors |= {f"server.{key}": value for key, value in state.server_state.items()}
         # Copies: a vector that somebody works on may be that of the weights.
         tensors |= {f"work.{key}": value.clone() for key, value in state.work.items()}
+        tensors |= {f"wire.{key}": value for key, value in state.wire_memory.tensors().items()}
         if state.norm_history.medians:
             tensors["norms"] = torch.tensor(state.norm_history.medians, dtype=torch.float64)
         metadata = {
@@ -140,6 +142,7 @@ class CheckpointFolder:
             norm_history=NormHistory(() if norms is None else tuple(norms.tolist())),
             server_state=_named(tensors, "server."),
             work=_named(tensors, "work."),
+            wire_memory=WireMemory.read(_named(tensors, "wire.")),
         )
 
     def _write(self, name: str, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:

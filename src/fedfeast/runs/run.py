@@ -431,6 +431,7 @@ class Run:
                 "mean_payload_parameters": sent / max(answers, 1),  # nobody may have been drawn
                 "reduction": full * answers / max(sent, 1),
                 "parameters_both_ways": sent + returned,
+                **_count_bytes(rows),
                 "planned": plan_traffic(outline(self.recipe)),
             },
             "partition": federation.partition.report(),
@@ -476,6 +477,12 @@ class Run:
                 }
             }
         return {}
+
+
+def _count_bytes(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Return the bytes of all messages of training by direction, where every round counted them."""
+    ways = ("bytes_down", "bytes_up")
+    return {way: sum(row[way] for row in rows) for way in ways if all(way in row for row in rows)}
 
 
 def _describe_clients(federation: Federation, natural: NaturalSplit) -> dict[str, Any]:

@@ -196,7 +196,7 @@ class _RoundTrainer:
         started, round_index = time.perf_counter(), state.finished_rounds
         schedule = (training.schedule, round_index, training.rounds, training.warmup_rounds)
         rate = learning_rate(self._sgd.learning_rate, *schedule)
-        policy = replace(self._policy, history=state.norm_history)
+        policy = replace(self._policy, history=state.norm_history, wire_memory=state.wire_memory)
         sent = self._server.sent(state.server_state, state.flat)  # once: who is asked again gets the same
         attempts = 0
         while True:
@@ -235,6 +235,8 @@ class _RoundTrainer:
             "clients": [assignment.client.index for assignment in assignments],
             "steps": result.num_steps,
             "payload_parameters": sum(assignment.slice_map.payload for assignment in assignments),
+            "bytes_down": result.carried.bytes_down,
+            "bytes_up": result.carried.bytes_up,
             # Central privacy's noise is on the weights alone: losses would be told without any.
             "losses": dict(result.losses) if self._central is None else {},
             **result.notes,
@@ -253,8 +255,13 @@ class _RoundTrainer:
                 best = judged
         row["seconds"] = round(time.perf_counter() - started, 4)
         metrics_bytes = self._folder.append_metrics(row) if self._ranks.leads else 0
-        history, work = result.history, self._engine.work()
-        after = TrainingState(round_index + 1, flat, method_state, best, metrics_bytes, history, server_state, work)
+        wire_memory = state.wire_memory.after(result.carried.changed, policy.wire.most_bytes)
+        after = TrainingState(
+            *(round_index + 1, flat, method_state, best, metrics_bytes, result.history),
+            server_state=server_state,
+            work=self._engine.work(),
+            wire_memory=wire_memory,
+        )
         return after, row
 
     def _judge(

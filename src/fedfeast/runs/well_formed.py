@@ -107,7 +107,8 @@ _POINT: Mapping[str, Check] = {
     "price": _is_number_or_none,
     "examples": lambda value: _is_count(value) and value > 0,
 }
-_TRAFFIC = ("supernet_parameters", "mean_payload_parameters", "reduction", "parameters_both_ways")
+_BYTES = ("bytes_down", "bytes_up")
+_TRAFFIC = ("supernet_parameters", "mean_payload_parameters", "reduction", "parameters_both_ways", *_BYTES)
 _SUMMARY: Mapping[str, Check] = {
     **dict.fromkeys(("recipe", "method", "data", "curve_from"), _is_text),
     **dict.fromkeys(("finished_rounds", "best_round", "clients", "participating_clients"), _is_count),
@@ -129,7 +130,7 @@ _ROUND: Mapping[str, Check] = {
     "learning_rate": _is_number,
     "clients": _is_counts,
     "steps": _is_number,
-    "payload_parameters": _is_count,
+    **dict.fromkeys(("payload_parameters", *_BYTES), _is_count),
     "answered": _is_counts,
     "refused": _are_refusals,
     "failed": _are_texts,

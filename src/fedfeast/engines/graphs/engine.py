@@ -28,8 +28,10 @@ from fedfeast.federation import (
     Accumulator,
     Aggregator,
     Assignment,
+    Carried,
     Collected,
     Engine,
+    Link,
     LocalSgd,
     Method,
     Pass,
@@ -114,7 +116,7 @@ class GraphEngine(Engine):
             return Collected(Accumulator(order.flat.numel(), self._device), 0, {})
         if not any(one.passes for one in rounds):  # nobody has enough examples for a step, so nothing is to be fast
             return self._eager_engine().collect(order)
-        aggregator = self._train_in_room(rounds, batches, order)
+        aggregator, carried = self._train_in_room(rounds, batches, order)
         # All is queued: what the next round needs is made beside it, before anybody waits.
         self._batches.prepare(order.ahead, order.round_index + 1)
         totals = self._take_loss_totals()
@@ -122,7 +124,8 @@ class GraphEngine(Engine):
         losses = {role: (totals[role], count) for role, count in counts.items()}
         num_steps = sum(one.plan.num_steps for one in rounds)
         setup_seconds = self.context.setup_seconds - setup_before
-        return Collected(aggregator.answers, num_steps, losses, setup_seconds, aggregator.norms, aggregator.refusals)
+        facts = (aggregator.norms, aggregator.refusals)
+        return Collected(aggregator.answers, num_steps, losses, setup_seconds, *facts, carried=carried)
 
     def draw(self, assignment: Assignment, round_index: int) -> ClientRound:
         """Draw a client's round, in the order of the eager engine."""
@@ -145,7 +148,9 @@ class GraphEngine(Engine):
             self._priors[index] = self._preparation.class_prior.of(labels, dtype)
         return replace(assignment, constants={**assignment.constants, CLASS_PRIOR: self._priors[index]})
 
-    def _train_in_room(self, rounds: Sequence[ClientRound], batches: RoundBatches, order: RoundOrder) -> Aggregator:
+    def _train_in_room(
+        self, rounds: Sequence[ClientRound], batches: RoundBatches, order: RoundOrder
+    ) -> tuple[Aggregator, Carried]:
         """Train all clients; where memory gives out after all, begin again with half as many at once."""
         while True:
             try:
@@ -162,20 +167,23 @@ class GraphEngine(Engine):
                 )
             self._take_arrangement(fewer, len(rounds), fewer.lanes + 1)
 
-    def _train(self, rounds: Sequence[ClientRound], batches: RoundBatches, order: RoundOrder) -> Aggregator:
+    def _train(
+        self, rounds: Sequence[ClientRound], batches: RoundBatches, order: RoundOrder
+    ) -> tuple[Aggregator, Carried]:
         """Queue the steps of all clients, one of each at a time; a slot that is done takes the next client."""
         aggregator, main = order.policy.aggregator(order.flat, len(rounds)), current_stream(self._device)
+        link = order.policy.link(order.round_index)
         rows = batches.rows or self._batches.source.make([one.drawn for one in rounds])
         main.wait_for(batches.ready)
         slots = self._slots_for(rounds)
         ready = main.mark()
         waiting = ((one, rows[one.assignment.client.index]) for one in rounds)
-        at_work = {slot: self._work(slot, waiting, order, ready, aggregator) for slot in slots}
+        at_work = {slot: self._work(slot, waiting, order, ready, aggregator, link) for slot in slots}
         while at_work:
             for slot in list(at_work):
                 if next(at_work[slot], None) is None:
                     del at_work[slot]
-        return aggregator
+        return aggregator, link.carried
 
     def _work(
         self,
@@ -184,13 +192,15 @@ class GraphEngine(Engine):
         order: RoundOrder,
         ready: Mark,
         aggregator: Aggregator,
+        link: Link,
     ) -> Iterator[bool]:
         """Train client after client on a slot; yield after every step that was queued."""
-        main, flat, sums = current_stream(self._device), order.flat, aggregator.sums
+        main, sums = current_stream(self._device), aggregator.sums
         for one, rows in waiting:
             active, _ = self.context.positions(one.assignment)
-            slot.stream.wait_for(ready)
-            slot.load(flat, one.assignment)
+            start = _arrived(one.assignment, order.flat, link)
+            slot.stream.wait_for(ready if start is order.flat else main.mark())
+            slot.load(start, one.assignment)
             for row, passes, count in zip(rows, one.passes, one.plan.rows.tolist(), strict=True):
                 short = count if count < self._preparation.batch_size else None
                 slot.step(passes, row, active, order.learning_rate, short, self._ranges(active, passes))
@@ -199,21 +209,25 @@ class GraphEngine(Engine):
             main.wait_for(slot.stream.mark())
             whole = one.assignment.slice_map.is_leading and not self.method.counts_in_part
             if not (whole and order.policy.is_plain and sums is not None):
-                self._take_in(one, slot, order, aggregator)
-            elif order.policy.aggregation.activated_share:
-                self._add_activated(sums.totals, slot, one)
+                self._take_in(one, slot, order, start, aggregator, link)
             else:
-                self._add(sums.totals, slot, one, order, one.assignment.weight)
+                link.count_lossless(one.assignment.slice_map, start.dtype, down=False)
+                if order.policy.aggregation.activated_share:
+                    self._add_activated(sums.totals, slot, one)
+                else:
+                    self._add(sums.totals, slot, one, start, order.learning_rate, one.assignment.weight)
             ready = main.mark()
 
-    def _add(self, totals: Tensor, slot: Slot, one: ClientRound, order: RoundOrder, weight: float) -> None:
+    def _add(
+        self, totals: Tensor, slot: Slot, one: ClientRound, start: Tensor, learning_rate: float, weight: float
+    ) -> None:
         """Add a client's answer to the totals: what it trained, and what only decayed meanwhile."""
         (active, passive), vectors = self.context.positions(one.assignment), self.context.vectors
         vectors.accumulate(totals, slot.weights, active, weight, 1.0)
         for num_steps, ranges in self._decayed(passive, one).items():
-            decay = self._sgd.shrinkage(order.learning_rate, num_steps)
-            for start, stop in ranges:
-                vectors.accumulate(totals, order.flat, passive[start:stop], weight, decay)
+            decay = self._sgd.shrinkage(learning_rate, num_steps)
+            for begin, end in ranges:
+                vectors.accumulate(totals, start, passive[begin:end], weight, decay)
 
     def _add_activated(self, totals: Tensor, slot: Slot, one: ClientRound) -> None:
         """Add a client's answer to the totals, at each position by the share of its steps that activated it."""
@@ -242,17 +256,21 @@ class GraphEngine(Engine):
             by_count[counts[name]].append(place)
         return {count: joined_ranges(places) for count, places in by_count.items()}
 
-    def _take_in(self, one: ClientRound, slot: Slot, order: RoundOrder, aggregator: Aggregator) -> None:
+    def _take_in(
+        self, one: ClientRound, slot: Slot, order: RoundOrder, start: Tensor, aggregator: Aggregator, link: Link
+    ) -> None:
         """Take an answer in as the eager engine does."""
         assignment, slices = one.assignment, one.assignment.slice_map
         sent = slices.gather(order.flat)
+        received = sent if start is order.flat else slices.gather(start)
         if self.context.positions(assignment)[1].numel():
             alone = Accumulator(order.flat.numel(), self._device)
-            self._add(alone.totals, slot, one, order, 1.0)
+            self._add(alone.totals, slot, one, start, order.learning_rate, 1.0)
             trained = slices.gather(alone.sums.to(order.flat.dtype))
         else:
             trained = slot.returned(slices)
-        returned = order.policy.reply(assignment, order.round_index, sent, trained)
+        replied = order.policy.reply(assignment, order.round_index, received, trained)
+        returned = link.answer(assignment, sent, received, replied)
         counted = self.method.counted(assignment, sent, returned)
         if order.policy.aggregation.activated_share:
             counted = counted_by(leading_map(self.method.network.layout, slices).gather(self._activated(one)), counted)
@@ -325,6 +343,16 @@ class GraphEngine(Engine):
             totals[role] += value
             total.zero_()
         return totals
+
+
+def _arrived(assignment: Assignment, flat: Tensor, link: Link) -> Tensor:
+    """Return the global vector as a client sees it: with what arrived where the wire changes what it is sent."""
+    if link.wire.downwards.is_lossless:
+        link.count_lossless(assignment.slice_map, flat.dtype, down=True)
+        return flat
+    slices, own = assignment.slice_map, flat.clone()
+    slices.scatter_(own, link.deliver(assignment, slices.gather(flat)))
+    return own
 
 
 def _wake_autograd(device: torch.device) -> None:

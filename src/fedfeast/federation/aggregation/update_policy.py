@@ -13,12 +13,14 @@ from fedfeast.federation.aggregation.privacy import Privacy, privatise
 from fedfeast.federation.aggregation.refusals import NormHistory
 from fedfeast.federation.aggregation.robust import Aggregation
 from fedfeast.federation.records import Assignment
+from fedfeast.federation.wire.link import Link, Wire
+from fedfeast.federation.wire.memory import WireMemory
 from fedfeast.randomness import named_generator
 
 
 @dataclass(frozen=True)
 class UpdatePolicy:
-    """What a run does to replies; the history and central privacy's part change from round to round."""
+    """What a run does to replies; history, memory and central privacy's part change from round to round."""
 
     aggregation: Aggregation = field(default_factory=Aggregation)
     privacy: Privacy | None = None
@@ -27,12 +29,15 @@ class UpdatePolicy:
     history: NormHistory = field(default_factory=NormHistory)
     cohort_size: int | None = None  # of the whole cohort, where this is a share of it
     central: CentralRound | None = None  # noise on the sum, where a trusted server adds it
+    wire: Wire = field(default_factory=Wire)
+    wire_memory: WireMemory = field(default_factory=WireMemory)
 
     @property
     def is_plain(self) -> bool:
         """Whether replies are neither changed, checked nor weighed against each other."""
         plain_merge = self.aggregation.rule == "mean" and self.aggregation.refuse_multiple is None
-        return plain_merge and self.privacy is None and self.adversary is None and self.central is None
+        treated = self.privacy is not None or self.adversary is not None or self.central is not None
+        return plain_merge and not treated and self.wire.is_lossless
 
     def weighed(self, assignments: Sequence[Assignment]) -> list[Assignment]:
         """Return a whole cohort's assignments with what their answers may weigh."""
@@ -54,7 +59,7 @@ class UpdatePolicy:
         return assignment.weight * self.adversary.claimed_multiple
 
     def reply(self, assignment: Assignment, round_index: int, sent: Tensor, returned: Tensor) -> Tensor:
-        """Return what a simulated client sends back, given what it trained."""
+        """Return what a simulated client sends back, given what it received and trained."""
         client = assignment.client.index
         if self.adversary is not None and client in self.adversary.clients:
             return self.adversary.attack(sent, returned)
@@ -63,6 +68,10 @@ class UpdatePolicy:
         generator = named_generator(self.seed, "round", round_index, "client", client, "noise")
         slices = assignment.slice_map
         return slices.unpack(privatise(slices.pack(sent), slices.pack(returned), self.privacy, generator))
+
+    def link(self, round_index: int) -> Link:
+        """Return the wire of a simulated round."""
+        return Link(self.wire, self.wire_memory, self.seed, round_index)
 
     def aggregator(self, flat: Tensor, expected: int, checked: bool = False, of_ages: bool = False) -> Aggregator:
         """Return what takes the replies of a round; checked, whatever the rule, where they come from elsewhere.

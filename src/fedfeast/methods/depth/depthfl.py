@@ -27,6 +27,7 @@ class DepthFL(TieredMethod):
     """
 
     paper: ClassVar = "Kim et al., DepthFL: Depthwise Federated Learning for Heterogeneous Clients, 2023"
+    suits: ClassVar = "A few depths of one network whose exits should teach each other and answer together."
     presets: ClassVar = {"released": {"width": 1.0, "weighting": "count"}}
     network: ResNet
     rounds: int

@@ -29,6 +29,7 @@ class NeFL(TieredMethod):
 
     plans_differ: ClassVar = True
     paper: ClassVar = "Kang et al., NeFL: Nested Model Scaling for Federated Learning, 2023"
+    suits: ClassVar = "A few sizes cut in depth and width, each with norms of its own, to be served as plain ResNets."
     presets: ClassVar = {"released": {"weighting": "count", "flexibility": 2}}
     network: NestedResNet
     levels: tuple[Cut, ...] | None = None  # (width, blocks of each stage); without them five widths

@@ -31,6 +31,7 @@ class FedSup(EnvelopeRouting):
     """
 
     paper: ClassVar = PAPER
+    suits: ClassVar = "An elastic network in which a step may train several sizes at once and traffic does not matter."
     presets: ClassVar = {"released": {"constrained": False, "weighting": "count"}}
     network: ElasticNetwork
     cache: VariantCache
@@ -108,6 +109,7 @@ class EFedSup(OnePassMethod):
     plans_differ: ClassVar = True
     plans_by_weights: ClassVar = False
     paper: ClassVar = PAPER
+    suits: ClassVar = "As FedSup, where a client should train one size a round and be sent no more than that."
     presets: ClassVar = {"released": {"weighting": "count"}}
     network: ElasticNetwork
     cache: VariantCache

@@ -40,6 +40,7 @@ class SplitMix(Method):
     paper: ClassVar = (
         "Hong et al., Efficient Split-Mix Federated Learning for On-Demand and In-Situ Customization, 2022"
     )
+    suits: ClassVar = "Devices that may answer with as many narrow networks as they can spare at the moment."
     network: Ensemble
     width: float = 0.125  # of a base network, as a share of the ResNet's channels
     bases: int = 8  # how many there are

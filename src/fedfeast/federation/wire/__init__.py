@@ -1,0 +1,1 @@
+"""Weights and changes in fewer bytes, each way."""
