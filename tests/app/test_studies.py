@@ -61,7 +61,7 @@ def test_the_list(fedfeast: Command) -> None:
     assert "zipf-sensitivity" in shown
     assert "trains nothing" in shown
     names = [one["name"] for one in json.loads(fedfeast("study", "list", "--json").stdout)["studies"]]
-    assert len(names) == 22
+    assert len(names) == 23
     assert "figure1-gamma" in names
 
 

@@ -31,6 +31,8 @@ METHOD = {
     "name": "mine",
     "summary": "Does [something].",
     "paper": "Somebody, 2026",
+    "suits": "Wherever [nothing] else does.",
+    "refused": "nobody [affords] it",
     "keeps_budgets": True,
     "parameters": 1234,
     "options": {"width": [0.5, 1]},
@@ -139,7 +141,14 @@ def test_what_a_device_affords() -> None:
 def test_a_method_is_shown_with_what_it_serves() -> None:
     text = printed(describe_methods([METHOD], "digits"))
     assert "operating points for digits" in text
-    for part in ("mine", "Does [something].", "Somebody, 2026", "25M, 50M MACs, of 1,234", "width = [0.5, 1]"):
+    for part in (
+        "mine",
+        "Does [something].",
+        "Wherever [nothing] else",
+        "Somebody, 2026",
+        "25M, 50M MACs, of 1,234",
+        "width = [0.5, 1]",
+    ):
         assert part in text
     assert "budgets" not in text
     assert "preset" not in text

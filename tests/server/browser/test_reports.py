@@ -32,7 +32,7 @@ from fedfeast.presentation.pictures import figure_of
 def test_a_runs_report_draws_its_charts(visitor: Any, trained: Path, tmp_path: Path, width: int, scheme: str) -> None:
     page_file = fedfeast.report([fedfeast.Run.open(trained)], tmp_path / "report.html")[0]
     page = visitor.open(page_file.as_uri(), width=width, scheme=scheme)
-    expect(page.locator(".chart > svg")).to_have_count(7)
+    expect(page.locator(".chart > svg")).to_have_count(9)
     expect(page.locator(".chart > svg").first).to_contain_text("inference cost (MACs per example, log scale)")
     expect(page.locator(".chart > svg").first.locator("circle.dot")).to_have_count(8)
     assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
