@@ -33,6 +33,7 @@ LONGEST = (
     "docs/test_site.py",
     "app/test_documented_commands.py",
     "integration/test_wheel.py",
+    "integration/test_compose.py",
     "integration/test_natural_recipes.py",
     "app/test_data.py",
     "app/test_train.py",
