@@ -41,6 +41,7 @@ from fedfeast.federation.losses import mixed_cross_entropy as mixed_cross_entrop
 from fedfeast.federation.losses import pass_loss as pass_loss
 from fedfeast.federation.losses import soft_cross_entropy as soft_cross_entropy
 from fedfeast.federation.losses import supervised_loss as supervised_loss
+from fedfeast.federation.losses import taught_loss as taught_loss
 from fedfeast.federation.method import Method as Method
 from fedfeast.federation.pacing import Pace as Pace
 from fedfeast.federation.parts import Parts as Parts

@@ -33,6 +33,15 @@ def supervised_loss(outputs: Tensor, batch: Batch) -> Tensor:
     return batch.task.loss(outputs, batch.labels_a)  # only images with classes are ever mixed
 
 
+def taught_loss(role: str, outputs: Tensor, batch: Batch, carried: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Return a student's loss against its teacher alone, others' by labels, and what is told of the teacher."""
+    if role == "student":
+        assert carried is not None, "the teacher's pass comes first"
+        return batch.task.distillation_loss(outputs, carried, batch.labels_a), carried
+    told = batch.task.soften(outputs.detach()) if role == "teacher" else None
+    return supervised_loss(outputs, batch), told
+
+
 def mixed_cross_entropy(logits: Tensor, batch: Batch) -> Tensor:
     """Return the cross-entropy against both labels of the mixed batch."""
     log_probabilities = F.log_softmax(logits, dim=1)

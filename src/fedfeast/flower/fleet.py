@@ -104,11 +104,7 @@ class Fleet:
                 if not is_enough():
                     take(under_way.pop(message_id), kept.pop(message_id))
             for pending, reply in self.transport.arrivals():
-                asked = under_way.pop(pending.message_id, None)
-                if asked is None:
-                    self.hear(pending, reply)
-                else:
-                    take(asked, reply)
+                self._hand_over(pending, reply, under_way, take)
                 del reply  # before the next one is pulled
                 if is_enough():
                     return given_up
@@ -123,14 +119,24 @@ class Fleet:
         deadline = time.monotonic() + self.settings.deadline_seconds
         while under_way and time.monotonic() < deadline:
             for pending, reply in self.transport.arrivals():
-                asked = under_way.pop(pending.message_id, None)
-                if asked is None:
-                    self.hear(pending, reply)
-                else:
-                    take(asked, reply)
+                self._hand_over(pending, reply, under_way, take)
                 del reply  # before the next one is pulled
             if under_way:
                 time.sleep(POLL_SECONDS)
+
+    def _hand_over(
+        self,
+        pending: PendingMessage,
+        reply: Message,
+        under_way: dict[str, Asked],
+        take: Callable[[Asked, Message], None],
+    ) -> None:
+        """Hand over what somebody waits for; hear the rest."""
+        asked = under_way.pop(pending.message_id, None)
+        if asked is None:
+            self.hear(pending, reply)
+        else:
+            take(asked, reply)
 
     def _look_round(self, round_index: int) -> None:
         """Forget who has left, ask newcomers who they are, hear what has arrived."""

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from fedfeast.data import Batch
-from fedfeast.federation import Assignment, Constants, Method, Pass, supervised_loss
+from fedfeast.federation import Assignment, Constants, Method, Pass, taught_loss
 
 
 class OrderedDropout(Method):
@@ -37,8 +37,4 @@ class OrderedDropout(Method):
     ) -> tuple[Tensor, Tensor | None]:
         """Return the supervised loss, or for a student that against its teacher alone."""
         (logits,) = outputs
-        if role == "student":
-            assert carried is not None, "the teacher's pass comes first"
-            return batch.task.distillation_loss(logits, carried, batch.labels_a), carried
-        told = batch.task.soften(logits.detach()) if role == "teacher" else None
-        return supervised_loss(logits, batch), told
+        return taught_loss(role, logits, batch, carried)

@@ -161,7 +161,7 @@ def _parse_population(lines: Iterable[str], source: str, named: bool) -> Populat
         if None in row:
             # An unquoted 25,000,000 would otherwise be read as 25.
             raise InvalidInput(f"{where} has more values than the header; write numbers without commas.")
-        budgets_macs.append(_parse_budget(row["budget_macs"], where))
+        budgets_macs.append(parse_positive(row["budget_macs"], "budget_macs", where, "2.5e7"))
         if "name" in columns:
             name = (row["name"] or "").strip()
             if not name or name in names:
@@ -172,14 +172,15 @@ def _parse_population(lines: Iterable[str], source: str, named: bool) -> Populat
     return Population(np.array(budgets_macs), tuple(names))
 
 
-def _parse_budget(text: str | None, where: str) -> float:
+def parse_positive(text: str | None, column: str, where: str, example: str) -> float:
+    """Return the positive number that stands in a column of a file; refuse anything else."""
     try:
-        budget_macs = float(text or "")
+        number = float(text or "")
     except ValueError:
-        budget_macs = math.nan
-    if not (math.isfinite(budget_macs) and budget_macs > 0):
-        raise InvalidInput(f"{where} has the budget_macs {text!r}; write a positive number of MACs, e.g. 2.5e7.")
-    return budget_macs
+        number = math.nan
+    if not (math.isfinite(number) and number > 0):
+        raise InvalidInput(f"{where} has the {column} {text!r}; write a positive number, e.g. {example}.")
+    return number
 
 
 def _default_names(num_clients: int) -> tuple[str, ...]:

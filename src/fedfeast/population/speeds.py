@@ -1,7 +1,6 @@
 """How fast clients train, in MACs a second: all alike, with a heavy tail of slow ones, or as a file says."""
 
 import csv
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfeast.errors import InvalidInput
+from fedfeast.population.budgets import parse_positive
 
 
 def pareto_speeds(num_clients: int, fastest: float, tail: float, generator: np.random.Generator) -> NDArray[np.float64]:
@@ -38,18 +38,8 @@ def read_speeds(path: str | Path, names: Sequence[str]) -> NDArray[np.float64]:
         name = (row["name"] or "").strip()
         if not name or name in speeds:
             raise InvalidInput(f"{path} line {line} has the name {name!r}: give every client one row.")
-        speeds[name] = _positive(row["macs_per_second"], f"{path} line {line}")
+        speeds[name] = parse_positive(row["macs_per_second"], "macs_per_second", f"{path} line {line}", "2.5e9")
     missing = next((name for name in names if name not in speeds), None)
     if missing is not None:
         raise InvalidInput(f"{path} has no speed of the client {missing!r}: add a row for every client.")
     return np.array([speeds[name] for name in names])
-
-
-def _positive(text: str | None, where: str) -> float:
-    try:
-        number = float(text or "")
-    except ValueError:
-        number = math.nan
-    if not (math.isfinite(number) and number > 0):
-        raise InvalidInput(f"{where} has the macs_per_second {text!r}: write a positive number, e.g. 2.5e9.")
-    return number

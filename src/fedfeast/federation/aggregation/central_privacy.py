@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedfeast.errors import InvalidInput
 from fedfeast.federation.aggregation.accumulator import Accumulator
-from fedfeast.federation.aggregation.privacy import require_accountant
+from fedfeast.federation.aggregation.privacy import require_accountant, require_delta
 
 LOSS_INTERVAL = 1e-3  # of the accountant's privacy losses, rounded up; a tenth of it changes the fifth digit alone
 LEAST_AMPLIFIED = 0.1  # below this noise multiplier the accountant takes minutes, and sampling is not counted
@@ -41,8 +41,7 @@ class CentralPrivacy:
                 f"privacy.most_weight = {self.most_weight:g} has no effect where all clients weigh 1: set "
                 "privacy.usual_examples too, or leave it out."
             )
-        if not 0 < self.delta < 1:
-            raise InvalidInput(f"privacy.delta = {self.delta}: give a number above 0 and below 1, such as 1e-5.")
+        require_delta(self.delta)
 
     @property
     def sensitivity(self) -> float:

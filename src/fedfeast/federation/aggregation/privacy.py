@@ -26,13 +26,18 @@ class Privacy:
                 f"privacy.clip_norm = {self.clip_norm} and privacy.noise_multiplier = {self.noise_multiplier}: "
                 "give both above 0."
             )
-        if not 0 < self.delta < 1:
-            raise InvalidInput(f"privacy.delta = {self.delta}: give a number above 0 and below 1, such as 1e-5.")
+        require_delta(self.delta)
 
     @property
     def noise_deviation(self) -> float:
         """The standard deviation of the noise on one position."""
         return self.noise_multiplier * 2 * self.clip_norm
+
+
+def require_delta(delta: float) -> None:
+    """Refuse what is no probability, or a certain one."""
+    if not 0 < delta < 1:
+        raise InvalidInput(f"privacy.delta = {delta}: give a number above 0 and below 1, such as 1e-5.")
 
 
 def privatise(sent: Tensor, returned: Tensor, privacy: Privacy, generator: np.random.Generator) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedfeast.data import Batch
 from fedfeast.errors import InvalidInput
-from fedfeast.federation import Assignment, Client, Constants, OperatingPoint, Parts, Pass, State, supervised_loss
+from fedfeast.federation import Assignment, Client, Constants, OperatingPoint, Parts, Pass, State, taught_loss
 from fedfeast.methods.one_pass import OnePassMethod
 from fedfeast.methods.served_variants import EnvelopeRouting, cached_points
 from fedfeast.methods.tiers import Weighting, weight_of
@@ -88,10 +88,7 @@ class FedSup(EnvelopeRouting):
     ) -> tuple[Tensor, Tensor | None]:
         """Return the supervised loss, or for a student that against the largest network's output alone."""
         (logits,) = outputs
-        if role == "student":
-            assert carried is not None, "the teacher's pass comes first"
-            return batch.task.distillation_loss(logits, carried, batch.labels_a), carried
-        return supervised_loss(logits, batch), batch.task.soften(logits.detach()) if role == "teacher" else None
+        return taught_loss(role, logits, batch, carried)
 
     def _interior(self, assignment: Assignment) -> tuple[Hashable, ...]:
         """Return what may be drawn between the ends; a second row of an end's network is none."""
