@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -22,6 +22,7 @@ from fedfeast.runs.training import Silent
 from fedfeast.studies.alone import ClientAlone, read_alone, train_alone
 from fedfeast.studies.arms import Arm
 from fedfeast.studies.options import StudyOptions
+from fedfeast.studies.pairs import Pair, compare_arms, describe_pairs, pairs_table
 from fedfeast.studies.protocol import is_of, own_of_methods, refuse_disagreement
 from fedfeast.studies.results import Outcome, Results
 from fedfeast.studies.side_by_side import (
@@ -96,6 +97,7 @@ class StudyResult:
     plan: StudyPlan
     results: Results
     findings: Findings
+    pairs: tuple[Pair, ...] = ()  # arms beside one of them: which differences are larger than chance
 
 
 def plan_study(study: Study, folder: Path, options: StudyOptions) -> StudyPlan:
@@ -187,7 +189,12 @@ def conclude_study(plan: StudyPlan) -> StudyResult:
     seeds = plan.options.seeds if plan.study.alone else ()
     alone = {seed: read_alone(_alone_folder(plan, seed))[0] for seed in seeds}
     results = Results(plan.base, tuple(_outcome(plan, planned) for planned in plan.runs), alone)
-    return StudyResult(plan, results, plan.study.conclude(results))
+    findings = plan.study.conclude(results)
+    pairs = compare_arms(results) if plan.study.trains else ()
+    if pairs:
+        tables = (*findings.tables, pairs_table(pairs, results))
+        findings = replace(findings, tables=tables, notes=(*findings.notes, *describe_pairs(pairs)))
+    return StudyResult(plan, results, findings, pairs)
 
 
 def is_finished(path: Path, recipe: Recipe) -> bool:
