@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,7 +117,7 @@ def pairs_table(pairs: Sequence[Pair], results: Results) -> Table:
             (
                 Cell(Estimate(pair.difference.mean)),
                 _cell(pair.difference.margin),
-                _cell(pair.p),
+                _cell_of_p(pair.p),
                 Cell(Estimate(pair.clients_better)),
                 Cell(Estimate(pair.clients_worse)),
                 Cell(words=pair.verdict),
@@ -133,39 +133,39 @@ def describe_pairs(pairs: Sequence[Pair]) -> list[str]:
     """Say in words which arms differ from their reference by more than chance, and which are ties."""
     told = []
     for against in dict.fromkeys(pair.reference.label for pair in pairs):
-        labels = {
-            verdict: ", ".join(
-                pair.arm.label for pair in pairs if pair.reference.label == against and pair.verdict == verdict
-            )
-            for verdict in get_args(Verdict)
+        openings = {
+            "better": f"Better than {against} by more than chance",
+            "worse": f"Worse than {against} by more than chance",
+            "tie": f"Ties with {against}",
+            UNJUDGED: f"Not judged beside {against}, with one seed and nothing to pair over",
         }
-        apart = "; ".join(f"{verdict} {labels[verdict]}" for verdict in ("worse", "better") if labels[verdict])
-        words = [f"Beyond chance beside {against}: {apart or 'nothing'}."]
-        words += [f"Ties with it: {labels['tie']}."] if labels["tie"] else []
-        words += (
-            [f"Not judged, with one seed and nothing to pair over: {labels[UNJUDGED]}."] if labels[UNJUDGED] else []
-        )
-        told.append(" ".join(words))
+        beside = [pair for pair in pairs if pair.reference.label == against]
+        for verdict, opening in openings.items():
+            labels = [pair.arm.label for pair in beside if pair.verdict == verdict]
+            told += [f"{opening}: {'; '.join(labels)}."] if labels else []
     return told
 
 
 def _note(pairs: Sequence[Pair]) -> str:
-    seeds, kinds = pairs[0].difference.seeds, dict.fromkeys(pair.paired_over for pair in pairs)
+    seeds, kinds = pairs[0].difference.seeds, {pair.paired_over: pair.difference.units for pair in pairs}
     over = [f"{seeds} seeds"] if seeds > 1 else []
-    for kind in kinds:
-        if kind:
-            over.append(f"{max(pair.difference.units for pair in pairs if pair.paired_over == kind):,} {kind}")
+    over += [f"{units:,} {kind}" for kind, units in kinds.items() if kind]
+    served = "" if CLIENTS in kinds else ", each client with the largest point it affords"
     judged = sum(pair.p is not None for pair in pairs)
-    alike = ", each alike," if CLIENTS in kinds else ""
     return (
-        f"What the population gains, paired over {' and '.join(over) or 'nothing'}{alike} is so much; the truth lies "
-        f"within the margin with {CERTAINTY:.0%} certainty. p is corrected for {judged} comparisons (Holm); from "
-        f"{1 - CERTAINTY:.2g} on a difference is a tie. Clients are those that are served a better or a worse point."
+        f"What is gained on average{served}, paired over {' and '.join(over) or 'nothing'}. The truth lies within the "
+        f"margin with {CERTAINTY:.0%} certainty; p is corrected for {judged} comparisons (Holm), and from "
+        f"{1 - CERTAINTY:.2g} on a difference is a tie. Of the clients, those that are served better and worse are "
+        "counted."
     )
 
 
-def _cell(value: float | None) -> Cell:
-    return Cell() if value is None else Cell(Estimate(value))
+def _cell(value: float | None, words: str = "") -> Cell:
+    return Cell() if value is None else Cell(Estimate(value), words=words)
+
+
+def _cell_of_p(p: float | None) -> Cell:
+    return _cell(p, "< 0.001" if p is not None and p < 0.001 else "")
 
 
 def _groups(results: Results) -> list[list[Arm]]:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from fedfeast.engines.ranks import join_ranks
 from fedfeast.errors import InvalidInput
+from fedfeast.planning.outline import outline
 from fedfeast.presentation.tracking import tracked
 from fedfeast.recipes import Recipe, load_recipe
 from fedfeast.recipes.recipe import differing_settings
@@ -131,6 +132,7 @@ def train_study(
         _train_side_by_side(plan, shown, at_once, mps)
         _train_alone(plan, shown)
         return
+    ranks.from_leader(lambda: _refuse_untrainable(plan))
     ranks.from_leader(lambda: _claim(plan))
     if not plan.study.trains:
         return
@@ -147,8 +149,19 @@ def train_study(
     ranks.from_leader(lambda: _train_alone(plan, shown))
 
 
+def _refuse_untrainable(plan: StudyPlan) -> None:
+    """Refuse, before hours of training, a run whose method its recipe's clients or network do not fit, by its name."""
+    for planned in plan.runs if plan.study.trains else ():
+        try:
+            if not is_finished(plan.runs_folder / folder_name(planned.recipe), planned.recipe):
+                outline(planned.recipe)
+        except InvalidInput as error:
+            raise InvalidInput(f"{planned.label}: {error}") from error
+
+
 def _train_side_by_side(plan: StudyPlan, shown: StudyObserver, at_once: int, mps: bool | None) -> None:
     """Train the same runs in the same folders, so many at a time; arms that are one run are trained once."""
+    _refuse_untrainable(plan)
     total, names = len(plan.runs), set[str]()
     finished, pending = list[tuple[int, str]](), list[PendingRun]()
     for number, planned in enumerate(plan.runs, start=1):
