@@ -83,7 +83,7 @@ bench: setup ## Measure speed and memory; results belong in benchmarks/results/
 
 gpu-bench: setup ## Measure a round and the curves on a CUDA device; FOLDER holds the data
 	$(BIN)/python benchmarks/scripts/round_gpu.py --set data.folder=$(FOLDER)
-	$(BIN)/python benchmarks/scripts/curve_gpu.py --set data.folder=$(FOLDER)
+	$(BIN)/python benchmarks/scripts/curve_gpu.py --profile --set data.folder=$(FOLDER)
 	$(BIN)/python benchmarks/scripts/own_network.py --cuda tokens signals
 
 clean: ## Remove the environment and caches, never runs
