@@ -182,3 +182,21 @@ def test_every_method_is_set_beside_feast(make_up: Callable[..., Results]) -> No
     assert len(table.rows) == len(made.arms) - 1
     assert table.columns[0].heading == "less FEAST"
     assert "paired over 3 seeds." in table.note
+
+
+def test_of_many_comparisons_those_that_may_be_luck_are_named() -> None:
+    arms = [method_arm(method) for method in ("heterofl", "scalefl", "fiarse", "fjord")]
+    made = [outcome(ARMS[1], seed, 0.5) for seed in range(3)]
+    for arm in arms:
+        lead = (0.1, 0.11, 0.12) if arm.name == "heterofl" else (0.05, 0.10, 0.08)
+        lead = (-0.04, 0.02, 0.01) if arm.name == "fjord" else lead
+        made += [outcome(arm, seed, 0.5 + lead[seed]) for seed in range(3)]
+    pairs = {pair.arm.name: pair for pair in compare_arms(results(*made))}
+    verdicts = {name: pair.verdict for name, pair in pairs.items()}
+    assert verdicts == {"heterofl": "better", "scalefl": "better", "fiarse": "better", "fjord": "tie"}
+    for pair in pairs.values():
+        assert pair.difference.margin is not None
+        assert (pair.verdict == "tie") == (abs(pair.difference.mean) <= pair.difference.margin)
+    told = describe_pairs(tuple(pairs.values()))
+    assert told[-1].startswith("Among 4 comparisons such differences may also be luck")
+    assert told[-1].endswith(": ScaleFL; FIARSE.")

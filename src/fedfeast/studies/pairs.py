@@ -34,16 +34,16 @@ class Pair:
     reference: Arm
     difference: PairedDifference
     paired_over: str  # beside seeds: test examples, test clients, or nothing
-    p: float | None  # corrected for the number of comparisons
+    p: float | None  # corrected for the number of comparisons, where the difference's own is not
     clients_better: float  # of all clients, by what they are served; a mean over seeds
     clients_worse: float
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the difference is larger than chance explains, and to whose good."""
-        if self.p is None:
+        """Whether the difference is larger than its margin, and to whose good."""
+        if self.difference.p is None:
             return UNJUDGED
-        if self.p >= 1 - CERTAINTY:
+        if not is_rare(self.difference.p):
             return "tie"
         return "better" if self.difference.mean > 0 else "worse"
 
@@ -148,7 +148,19 @@ def describe_pairs(pairs: Sequence[Pair]) -> list[str]:
         for verdict, opening in openings.items():
             labels = [pair.arm.label for pair in beside if pair.verdict == verdict]
             told += [f"{opening}: {'; '.join(labels)}."] if labels else []
+    judged = [pair for pair in pairs if pair.p is not None]
+    lucky = [pair.arm.label for pair in judged if pair.verdict != "tie" and not is_rare(pair.p)]
+    if lucky:
+        told.append(
+            f"Among {len(judged)} comparisons such differences may also be luck (p from {1 - CERTAINTY:.2g} on), which "
+            f"more seeds or test examples would tell: {'; '.join(lucky)}."
+        )
     return told
+
+
+def is_rare(p: float | None) -> bool:
+    """Return whether chance alone brings about a difference seldom enough to rule it out."""
+    return p is not None and p < 1 - CERTAINTY
 
 
 def _note(pairs: Sequence[Pair]) -> str:
@@ -159,9 +171,8 @@ def _note(pairs: Sequence[Pair]) -> str:
     judged = sum(pair.p is not None for pair in pairs)
     return (
         f"What is gained on average{served}, paired over {' and '.join(over) or 'nothing'}. The truth lies within the "
-        f"margin with {CERTAINTY:.0%} certainty; p is corrected for {judged} comparisons (Holm), and from "
-        f"{1 - CERTAINTY:.2g} on a difference is a tie. Of the clients, those that are served better and worse are "
-        "counted."
+        f"margin with {CERTAINTY:.0%} certainty; a difference within its margin is a tie. p is corrected for {judged} "
+        "comparisons (Holm). Of the clients, those that are served better and worse are counted."
     )
 
 

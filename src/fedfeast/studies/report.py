@@ -64,8 +64,8 @@ def _one_seed(result: StudyResult) -> list[str]:
     others = ",".join(str(result.plan.options.seeds[0] + further) for further in range(FURTHER_SEEDS + 1))
     return [
         "One seed: margins hold what another test set would change, and not what another training would. "
-        f"--seeds {others} adds that, with {FURTHER_SEEDS * len(runs)} more runs; these would have trained "
-        f"{format_seconds(seconds)} at the pace of those that are here."
+        f"--seeds {others} adds that, with {FURTHER_SEEDS * len(runs)} more runs: {format_seconds(seconds)} of "
+        "training at the pace of these, one by one."
     ]
 
 
