@@ -287,6 +287,8 @@ def _read_toml(text: str, source: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidInput(f"recipe {source} is no valid TOML: {error}.") from error
+    except RecursionError as error:
+        raise InvalidInput(f"recipe {source} is no valid TOML: it is nested too deeply.") from error
 
 
 def _validate_method(table: dict[str, Any]) -> Section:
