@@ -37,7 +37,7 @@ from fedfeast.presentation.tables import (
     served_round,
 )
 from fedfeast.runs import Run
-from fedfeast.units import format_macs
+from fedfeast.units import format_macs, format_threads
 
 
 def write_report(runs: Sequence[Run], path: Path | str) -> list[Path]:
@@ -271,5 +271,5 @@ def _environment(run: Run) -> str:
     libraries = ", ".join(f"{name} {number}" for name, number in about["libraries"].items())
     return (
         f"fedfeast {about['fedfeast']}, Python {about['python']}, {libraries}; "
-        f"{about['processor']}, {about['cores']} cores, {about['threads']} threads, device {about['device']}."
+        f"{about['processor']}, {about['cores']} cores, {format_threads(about['threads'])}, device {about['device']}."
     )

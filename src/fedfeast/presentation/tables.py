@@ -13,7 +13,7 @@ from fedfeast.data import DatasetFacts
 from fedfeast.data.tasks import ACCURACY, METRICS, Metric, task_named
 from fedfeast.evaluation import Curve, CurvePoint, metric_of
 from fedfeast.presentation.fairness import worst_in_words
-from fedfeast.units import format_bytes, format_macs, format_seconds
+from fedfeast.units import format_bytes, format_macs, format_seconds, format_threads
 
 
 def describe_run(summary: Mapping[str, Any], budgets_macs: np.ndarray) -> list[RenderableType]:
@@ -220,7 +220,7 @@ def _tested(facts: Mapping[str, Any], metric: Metric) -> float | None:
 
 def latency_table(measured: Mapping[str, Any]) -> Table:
     """Show every served network's latency on the device that measured it."""
-    title = f"one example on {measured['device']}, {measured['threads']} threads"
+    title = f"one example on {measured['device']}, {format_threads(measured['threads'])}"
     metric = metric_of(measured)
     table = _table(title, ("MACs", "parameters", f"test {metric.title}", "median", "fastest"))
     for row in measured["points"]:
