@@ -34,8 +34,8 @@ def main() -> None:
     fedfeast.report([demo], DEMO / "report.html")
     fedfeast.study("digits-all", STUDY, StudyOptions(rounds=6))
     drawn = DEMO / "report-pictures"
+    fedfeast.draw_curves([demo], DOCS / "digits-curve.png")
     for name, file in {
-        "curve": DEMO / "curve.png",
         "latency": DEMO / "latency.png",
         "history": drawn / "history.png",
         "fairness": drawn / "fairness.png",
@@ -66,6 +66,7 @@ def picture_one_run(browser: Browser) -> None:
         with opened(browser, f"{address}docs", 800, 640) as page:
             keep(page, "serve-api", whole=False)
         with opened(browser, address, 1280) as page:
+            draw_nought(page)
             picture_in_browser(page)
 
 
@@ -123,8 +124,8 @@ def draw_nought(page: Page) -> None:
     for place in places[1:]:
         page.mouse.move(*place)
     page.mouse.up()
-    page.locator("#answers").get_by_text("ms").last.wait_for()
-    page.wait_for_timeout(1500)
+    every_size = "[...document.querySelectorAll('#answers tbody tr')].every(row => row.innerText.includes(' ms'))"
+    page.wait_for_function(every_size, timeout=60_000)
 
 
 @contextmanager

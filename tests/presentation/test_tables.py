@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 from rich.console import Console, RenderableType
 
-from fedfeast.data.tasks import task_named
+from fedfeast.data.tasks import ACCURACY, task_named
 from fedfeast.presentation.tables import (
     describe_data,
     describe_run,
+    device_latency_tables,
     ladder_table,
     latency_table,
     policy_facts,
@@ -179,6 +180,18 @@ def test_latency() -> None:
     lines = lines_of(latency_table({"device": "a phone", "threads": 2, "points": [point]}))
     assert lines[0].strip() == "one example on a phone, 2 threads"
     assert cells_of(lines[4]) == ["1k", "12,345", "50.00 %", "1.23 ms", "0.5 ms"]
+
+
+def test_headings_are_not_cut_in_a_narrow_terminal() -> None:
+    point = {"name": "416.9k", "parameters": 46_546, "value": 0.98, "median_ms": 1.2, "repeats": 1}
+    joined = {
+        "measured": "phones.csv",
+        "metric": ACCURACY.facts(),
+        "devices": [{"device": "Pixel 7", "points": [point]}],
+    }
+    stream = io.StringIO()
+    Console(file=stream, width=60).print(*device_latency_tables(joined))
+    assert "…" not in stream.getvalue()
 
 
 def test_latency_of_a_network_over_text() -> None:

@@ -327,7 +327,8 @@ def _table(title: str, headings: Sequence[str], left: Collection[str] = ()) -> T
     """Return an empty table whose columns stand on the right, but for those named."""
     table = Table(title=title)
     for heading in headings:
-        table.add_column(heading, justify="left" if heading in left else "right")
+        # In a narrow terminal a long heading is broken, not cut.
+        table.add_column(heading, justify="left" if heading in left else "right", overflow="fold")
     return table
 
 
