@@ -4,15 +4,17 @@ Runs lie in build/pictures and are used again.
 """
 
 import math
+import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 import fedfeast
 from fedfeast.studies.options import StudyOptions
@@ -22,6 +24,7 @@ WORK = DOCS.parent / "build" / "pictures"
 DEMO, OTHER, LIVE = (WORK / "runs" / name for name in ("demo", "other", "live"))
 STUDY = WORK / "studies" / "digits-all"
 LIVE_ROUNDS = 40  # of the run whose page is pictured while it trains
+PATIENCE_MS = 120_000  # of a busy machine
 SHADES = 256  # as many colours as flat pages need; a third of the bytes
 
 
@@ -84,10 +87,10 @@ def picture_training(browser: Browser) -> None:
     words = ["train", "digits-ladder", "--out", LIVE, "--set", f"training.rounds={LIVE_ROUNDS}"]
     with subprocess.Popen([sys.executable, "-m", "fedfeast", *words, "--set", "evaluation.every_rounds=5"]) as training:
         while not (LIVE / "recipe.toml").exists() and training.poll() is None:
-            pass
+            time.sleep(0.1)
         with serving(LIVE) as address, opened(browser, address, 900, 1304, dark=True) as page:
-            round_reached = f"/Round (2[0-9]|3[0-9]) of {LIVE_ROUNDS}/.test(document.body.innerText)"
-            page.wait_for_function(round_reached, timeout=120_000)
+            reached = re.compile(rf"Round [23]\d of {LIVE_ROUNDS}")
+            expect(page.locator("#progress-text")).to_have_text(reached, timeout=PATIENCE_MS)
             keep(page, "serve-training", whole=False)
 
 
@@ -98,7 +101,7 @@ def picture_in_browser(page: Page) -> None:
         print("serve-browser.png is left as it is: fedfeast browser-runtime fetches what it needs")
         return
     page.get_by_role("button", name="Run them here").click()
-    page.locator("#in-browser-run", has_text="Run them again").wait_for(timeout=120_000)
+    page.locator("#in-browser-run", has_text="Run them again").wait_for(timeout=PATIENCE_MS)
     page.locator("#in-browser-limit").fill("1")
     page.locator("#in-browser-limit").press("Enter")
     panel.screenshot(path=DOCS / "serve-browser.png")
@@ -124,8 +127,8 @@ def draw_nought(page: Page) -> None:
     for place in places[1:]:
         page.mouse.move(*place)
     page.mouse.up()
-    every_size = "[...document.querySelectorAll('#answers tbody tr')].every(row => row.innerText.includes(' ms'))"
-    page.wait_for_function(every_size, timeout=60_000)
+    answers = page.locator("#answers tbody tr")
+    expect(answers.filter(has_text=" ms")).to_have_count(answers.count(), timeout=PATIENCE_MS)
 
 
 @contextmanager
@@ -134,8 +137,10 @@ def serving(*runs: Path) -> Iterator[str]:
     command = [sys.executable, "-m", "fedfeast", "serve", *map(str, runs), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
-        yield server.stdout.readline().split()[1]
-        server.terminate()
+        try:
+            yield server.stdout.readline().split()[1]
+        finally:
+            server.terminate()
 
 
 @contextmanager
