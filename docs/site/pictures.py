@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
@@ -29,15 +30,31 @@ SHADES = 256  # as many colours as flat pages need; a third of the bytes
 
 
 def main() -> None:
-    """Train what is to be seen, then take a picture of every page."""
+    """Train what is to be seen, then take the named pictures, or all of them."""
     demo = fedfeast.train("digits-ladder", out=DEMO)
     other = fedfeast.train("digits-ladder", out=OTHER, settings={"population.gamma": 0})
-    for run in (demo, other):
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        for name in sys.argv[1:] or ("run", "study", "page", "compared", "training"):
+            if name == "run":
+                picture_run(browser, [demo, other])
+            elif name == "study":
+                picture_study(browser)
+            elif name == "page":
+                picture_page(browser)
+            elif name == "compared":
+                picture_two_runs(browser)
+            else:
+                picture_training(browser)
+
+
+def picture_run(browser: Browser, runs: list[fedfeast.Run]) -> None:
+    """Measure latencies, and picture the first run's report and its figures."""
+    for run in runs:
         fedfeast.latency(run)
-    fedfeast.report([demo], DEMO / "report.html")
-    fedfeast.study("digits-all", STUDY, StudyOptions(rounds=6))
+    fedfeast.report(runs[:1], DEMO / "report.html")
+    fedfeast.draw_curves(runs[:1], DOCS / "digits-curve.png")
     drawn = DEMO / "report-pictures"
-    fedfeast.draw_curves([demo], DOCS / "digits-curve.png")
     for name, file in {
         "latency": DEMO / "latency.png",
         "history": drawn / "history.png",
@@ -45,18 +62,18 @@ def main() -> None:
         "coverage": drawn / "demo-coverage.png",
     }.items():
         shutil.copy(file, DOCS / f"digits-{name}.png")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        with opened(browser, (DEMO / "report.html").as_uri(), 800) as page:
-            keep(page, "report")
-        with opened(browser, (STUDY / "report.html").as_uri(), 1000) as page:
-            keep(page, "study-report")
-        picture_one_run(browser)
-        picture_two_runs(browser)
-        picture_training(browser)
+    with opened(browser, (DEMO / "report.html").as_uri(), 800) as page:
+        keep(page, "report")
 
 
-def picture_one_run(browser: Browser) -> None:
+def picture_study(browser: Browser) -> None:
+    """Picture the report of a short study of all methods."""
+    fedfeast.study("digits-all", STUDY, StudyOptions(rounds=6))
+    with opened(browser, (STUDY / "report.html").as_uri(), 1000) as page:
+        keep(page, "study-report")
+
+
+def picture_page(browser: Browser) -> None:
     """Picture the page of a finished run: its top, all of it with a digit drawn, on a phone, and the API's page."""
     with serving(DEMO) as address:
         with opened(browser, address, 1280, 880) as page:
@@ -84,14 +101,14 @@ def picture_two_runs(browser: Browser) -> None:
 def picture_training(browser: Browser) -> None:
     """Picture a run while it trains."""
     shutil.rmtree(LIVE, ignore_errors=True)
-    words = ["train", "digits-ladder", "--out", LIVE, "--set", f"training.rounds={LIVE_ROUNDS}"]
+    words = ["train", "digits-ladder", "--out", str(LIVE), "--set", f"training.rounds={LIVE_ROUNDS}"]
     with subprocess.Popen([sys.executable, "-m", "fedfeast", *words, "--set", "evaluation.every_rounds=5"]) as training:
         while not (LIVE / "recipe.toml").exists() and training.poll() is None:
             time.sleep(0.1)
-        with serving(LIVE) as address, opened(browser, address, 900, 1304, dark=True) as page:
+        with serving(LIVE) as address, opened(browser, address, 1280, 1855, dark=True) as page:
             reached = re.compile(rf"Round [23]\d of {LIVE_ROUNDS}")
             expect(page.locator("#progress-text")).to_have_text(reached, timeout=PATIENCE_MS)
-            keep(page, "serve-training", whole=False)
+            keep(page, "serve-training", whole=False, width=900)
 
 
 def picture_in_browser(page: Page) -> None:
@@ -155,18 +172,38 @@ def opened(browser: Browser, address: str, width: int, height: int = 900, dark: 
     context.close()
 
 
-def keep(page: Page, name: str, whole: bool = True) -> None:
-    """Keep a picture of a page among the documents, all of it or what is in sight."""
+def keep(page: Page, name: str, whole: bool = True, width: int | None = None) -> None:
+    """Keep a picture of a page among the documents, all of it or what is in sight, scaled down to a width."""
     if whole:
         page.evaluate("scrollTo(0, 0)")
     page.screenshot(path=DOCS / f"{name}.png", full_page=whole)
-    shrink(DOCS / f"{name}.png")
+    shrink(DOCS / f"{name}.png", width)
 
 
-def shrink(file: Path) -> None:
+def shrink(file: Path, width: int | None = None) -> None:
     """Write a picture of a page in few colours."""
-    Image.open(file).convert("RGB").quantize(SHADES, dither=Image.Dither.NONE).save(file, optimize=True)
+    picture = Image.open(file).convert("RGB")
+    if width is not None:
+        picture = picture.resize((width, round(picture.height * width / picture.width)), Image.Resampling.LANCZOS)
+    shades = Image.new("P", (1, 1))
+    shades.putpalette(shades_of(np.asarray(picture).reshape(-1, 3)).astype(np.uint8).tobytes())
+    picture.quantize(palette=shades, dither=Image.Dither.NONE).save(file, optimize=True)
     print(f"{file.name}: {file.stat().st_size / 1000:.0f} kB")
+
+
+def shades_of(pixels: np.ndarray) -> np.ndarray:
+    """Return the most frequent colours as they are, and of the others those that are farthest from all chosen ones."""
+    colours, counts = np.unique(pixels.astype(float), axis=0, return_counts=True)
+    colours = colours[np.argsort(-counts)]
+    chosen, rare = colours[: SHADES // 2], colours[SHADES // 2 :]
+    if not len(rare):
+        return chosen
+    distances = np.linalg.norm(rare[:, None] - chosen[None], axis=2).min(axis=1)
+    while len(chosen) < SHADES:
+        farthest = rare[distances.argmax()]
+        chosen = np.vstack([chosen, farthest])
+        distances = np.minimum(distances, np.linalg.norm(rare - farthest, axis=1))
+    return chosen
 
 
 if __name__ == "__main__":

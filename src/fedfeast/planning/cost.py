@@ -27,7 +27,7 @@ class Cost:
     def __str__(self) -> str:
         """Say it in one line."""
         memory = f"{self.gib:.2g} GiB of {'GPU ' if self.engine == 'graphs' else ''}memory"
-        if self.seconds_per_round is None:
+        if self.seconds_per_round is None or self.threads is None:
             return f"{self.rounds:,} rounds will need about {memory}; how long they take shows after the first ones"
         threads = format_threads(self.threads)
         a_round, in_all = format_seconds(self.seconds_per_round), format_seconds(self.seconds_per_round * self.rounds)
