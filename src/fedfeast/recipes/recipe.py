@@ -383,7 +383,7 @@ def _suggest_key(path: Sequence[str], prefix: str, model: type[Section]) -> str:
         model = sections[0] if sections else model
     nearest = get_close_matches(path[-1], model.model_fields, n=1)
     if nearest:
-        return f": did you mean {'.'.join(filter(None, [prefix, *path[:-1], nearest[0]]))!r}?"
+        return f" (did you mean {'.'.join(filter(None, [prefix, *path[:-1], nearest[0]]))!r}?)"
     elsewhere = [
         f"{section}.{path[-1]}"
         for section, field in Recipe.model_fields.items()
@@ -392,7 +392,7 @@ def _suggest_key(path: Sequence[str], prefix: str, model: type[Section]) -> str:
         and path[-1] in field.annotation.model_fields
     ]
     if elsewhere:
-        return f": did you mean {elsewhere[0]!r}?"
+        return f" (did you mean {elsewhere[0]!r}?)"
     return f": the keys here are {', '.join(model.model_fields)}"
 
 

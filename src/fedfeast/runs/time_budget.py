@@ -21,6 +21,7 @@ from fedfeast.randomness import named_generator
 from fedfeast.recipes.building import build_pace, build_selection, build_sgd
 from fedfeast.recipes.recipe import Recipe, resolve_recipe
 from fedfeast.runs.assembly import Federation, assemble
+from fedfeast.units import format_threads
 from fedfeast.whole_files import write_json
 
 FILE = "time_budget.json"
@@ -70,7 +71,7 @@ class TimeBudget:
         validations = ceil(self.rounds / self.validate_every)
         return (
             f"{self.minutes:g} minutes: {self.rounds} rounds of about {self.seconds_per_round:.2g} s (measured in "
-            f"{self.tried_rounds} rounds, {self.threads} threads), {validations} validations of "
+            f"{self.tried_rounds} rounds, {format_threads(self.threads)}), {validations} validations of "
             f"{self.seconds_per_validation:.2g} s, {self.seconds_at_end:.0f} s for the curves at the end; "
             f"{self.seconds_before:.0f} s went before"
         )
