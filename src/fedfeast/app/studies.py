@@ -38,7 +38,9 @@ def study(  # noqa: PLR0913 - an argument an option
     arm: Annotated[
         list[str] | None, typer.Option(help="Only this arm, e.g. A-0.2 of plus; may be given several times.")
     ] = None,
-    seeds: Annotated[str, typer.Option(help="One or several seeds, e.g. 0,1,2: mean and spread are reported.")] = "0",
+    seeds: Annotated[
+        str, typer.Option(help="One seed, or several, e.g. 0,1,2, for mean and spread; each trains all runs once.")
+    ] = "0",
     at_once: Annotated[
         int, typer.Option(help="How many runs share the device, a process each; they come out as one by one.")
     ] = 1,

@@ -58,7 +58,8 @@ def test_every_arm_trains_and_a_finished_study_trains_nothing(study: Study, runs
     finished = [summary.stat().st_mtime_ns for summary in summaries]
     train_study(plan)
     assert [summary.stat().st_mtime_ns for summary in summaries] == finished
-    anchors, scores = conclude_study(plan).findings.tables
+    anchors, scores, pairs = conclude_study(plan).findings.tables
+    assert len(pairs.rows) == len(plan.runs) - 1
     assert len(anchors.rows) == len(scores.rows) == len(plan.runs) >= 2
     assert all(cell.ours is not None for row in scores.rows for cell in row.cells)
     compute = scores.rows[0].cells[2].ours

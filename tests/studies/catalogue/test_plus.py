@@ -41,7 +41,8 @@ def test_arms_are_trained_one_at_a_time_and_the_others_are_said_to_be_not_run(tm
     plan = plan_study(PLUS_STUDY, tmp_path / "plus", options)
     assert [run.arm.name for run in plan.runs] == list(arms)
     train_study(plan)
-    anchors, scores = conclude_study(plan).findings.tables
+    anchors, scores, pairs = conclude_study(plan).findings.tables
+    assert len(pairs.rows) == len(arms) - 1
     assert len(anchors.rows) == len(arms)
     by_label = {row.label: row for row in scores.rows}
     assert len(by_label) == len(ARMS)
