@@ -76,6 +76,22 @@ class TimeBudget:
         )
 
 
+@dataclass(frozen=True)
+class RoundTimes:
+    """How long the parts of a run take here."""
+
+    seconds_per_round: float
+    seconds_per_validation: float
+    seconds_at_end: float  # to measure the curves
+    tried_rounds: int
+    threads: int
+
+    @property
+    def save_every(self) -> int:
+        """After how many rounds a checkpoint is due."""
+        return max(ceil(SAVE_EVERY / self.seconds_per_round), 1)
+
+
 def read_budget(folder: Path) -> TimeBudget | None:
     """Return the time budget that a run folder's rounds were chosen by; None where they were not."""
     path = folder / FILE
@@ -110,9 +126,37 @@ def choose_budget(
 
 def measure_budget(recipe: Recipe, limit: TimeLimit) -> TimeBudget:
     """Run and time some rounds of the recipe; return how many fit the time together with what else takes some."""
+    seconds = limit.minutes * 60
+    times = measure_rounds(recipe, seconds)
+    end = DRAWING + times.seconds_at_end
+    before = time.monotonic() - limit.began
+    # A slow preparation, which the next run is spared, shall not eat up training.
+    left = max(seconds - before, seconds / 2) - end
+    validations = count_validations(left, times.seconds_per_validation)
+    rounds = max(int((left - validations * times.seconds_per_validation) / times.seconds_per_round), 1)
+    return TimeBudget(
+        minutes=limit.minutes,
+        rounds=rounds,
+        validate_every=ceil(rounds / validations),
+        save_every=times.save_every,
+        seconds_per_round=round(times.seconds_per_round, 4),
+        seconds_per_validation=round(times.seconds_per_validation, 4),
+        seconds_at_end=round(end, 2),
+        seconds_before=round(before, 2),
+        tried_rounds=times.tried_rounds,
+        threads=times.threads,
+    )
+
+
+def count_validations(seconds: float, seconds_per_validation: float) -> int:
+    """Return how often a run of so many seconds is validated: it shall take a small part of them."""
+    return min(max(int(VALIDATION_SHARE * seconds / seconds_per_validation), 1), MOST_VALIDATIONS)
+
+
+def measure_rounds(recipe: Recipe, seconds: float) -> RoundTimes:
+    """Run and time some rounds of a recipe that is to train for so many seconds, and a validation after them."""
     threads = recipe.engine.threads or usable_cores()
     torch.set_num_threads(threads)
-    seconds = limit.minutes * 60
     federation = assemble(recipe)
     tried, per_round, weights = _try_rounds(federation, min(TRIAL_SHARE * seconds, LONGEST_TRIAL))
     points = federation.method.operating_points()  # at most: which sizes are followed may depend on the rounds
@@ -121,24 +165,8 @@ def measure_budget(recipe: Recipe, limit: TimeLimit) -> TimeBudget:
     started = time.perf_counter()
     federation.validation.curve(federation.method, weights, points)
     validation = time.perf_counter() - started
-    end = DRAWING + validation * _curves_over_validation(federation, len(points))
-    before = time.monotonic() - limit.began
-    # A slow preparation, which the next run is spared, shall not eat up training.
-    left = max(seconds - before, seconds / 2) - end
-    validations = min(max(int(VALIDATION_SHARE * left / validation), 1), MOST_VALIDATIONS)
-    rounds = max(int((left - validations * validation) / per_round), 1)
-    return TimeBudget(
-        minutes=limit.minutes,
-        rounds=rounds,
-        validate_every=ceil(rounds / validations),
-        save_every=max(ceil(SAVE_EVERY / per_round), 1),
-        seconds_per_round=round(per_round, 4),
-        seconds_per_validation=round(validation, 4),
-        seconds_at_end=round(end, 2),
-        seconds_before=round(before, 2),
-        tried_rounds=tried,
-        threads=threads,
-    )
+    end = validation * _curves_over_validation(federation, len(points))
+    return RoundTimes(per_round, validation, end, tried, threads)
 
 
 def sized(recipe: Recipe, budget: TimeBudget, given: Mapping[str, Any]) -> Recipe:
