@@ -140,9 +140,7 @@ def test_a_stop_says_where_and_how_to_go_on(fedfeast: Command, tmp_path: Path, m
     assert said.stderr.startswith("Stopped in its preparation; all of it is saved. Go on with:")
 
 
-def test_a_choice_says_who_is_left_out_and_in_the_end_which_to_take(
-    fedfeast: Command, tmp_path: Path
-) -> None:
+def test_a_choice_says_who_is_left_out_and_in_the_end_which_to_take(fedfeast: Command, tmp_path: Path) -> None:
     levels = ["--set", "resnet.stage_channels=[64, 64, 128, 256]"]
     words = ["study", "choose", "digits", "--out", tmp_path / "choice", "--arm", "fedavg", "--arm", "fjord"]
     words += ["--minutes", "0.02", *WORDS[2:6], *levels]
