@@ -80,7 +80,9 @@ def seconds_of(work: Callable[[], Curves]) -> tuple[float, Curves]:
     started = time.perf_counter()
     curves = work()
     wait_for_device()
-    return time.perf_counter() - started, curves
+    seconds = time.perf_counter() - started
+    print(f"{', '.join(curves)}: {seconds:.2f} s", flush=True)
+    return seconds, curves
 
 
 def wait_for_device() -> None:
@@ -140,7 +142,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "seconds": {name: min(seconds for seconds, _ in timed) for name, timed in again.items()},
         "accuracies": {name: {one.name: one.value for one in curve.points} for name, curve in curves.items()},
         "peak_gib": torch.cuda.max_memory_allocated() / 2**30 if on_gpu else None,
-        "few_points": profiled(few[TOGETHER]) if on_gpu else None,
+        "few_points": profiled(few[TOGETHER]) if arguments.profile else None,
         "features": "float32" if arguments.whole else "as the version has them",
         "tf32": torch.backends.cudnn.allow_tf32,
         "device": torch.cuda.get_device_name() if on_gpu else platform.machine(),
@@ -176,12 +178,13 @@ TF32 {"on" if result["tf32"] else "off"}, features {result["features"]}.
 
 """ + "\n".join(lines)
     if result["peak_gib"] is not None:
-        few = result["few_points"]
+        text += f"\n\nDevice memory at most {result['peak_gib']:.1f} GiB."
+    if few := result["few_points"]:
         shares = ", ".join(f"`{name}` {100 * share:.0f} %" for name, share in few["shares"].items())
         text += (
-            f"\n\nDevice memory at most {result['peak_gib']:.1f} GiB. Of every few networks, {few['kernels']} kernels "
+            f"\n\nOf every few networks, {few['kernels']} kernels kept the device busy for {few['busy_seconds']:.2f} "
         )
-        text += f"kept the device busy for {few['busy_seconds']:.2f} of {few['seconds']:.2f} s: {shares}."
+        text += f"of {few['seconds']:.2f} s: {shares}."
     if other:
         found = ", ".join(f"{name} {value:.5f}" for name, value in differences(result, other).items())
         text += f"\n\nLargest difference from the other version's values: {found}."
@@ -197,6 +200,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=2, help="the least time counts")
     parser.add_argument("--ieee", action="store_true", help="multiply float32 in full, not in TF32")
     parser.add_argument("--whole", action="store_true", help="keep features in float32")
+    parser.add_argument("--profile", action="store_true", help="trace the kernels of a few networks, on a GPU")
     parser.add_argument("--compare", type=Path, help="the JSON file of another version's result")
     parser.add_argument("--tolerance", type=float, default=1e-3, help="that values may differ by")
     parser.add_argument("--out", type=Path, help="a Markdown file; a JSON file is written beside it")

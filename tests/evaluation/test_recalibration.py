@@ -1,15 +1,17 @@
+from dataclasses import replace
 from typing import Any
 
 import torch
 from tiny import NETWORK, SPACE, deployed, examples
 from torch import Tensor
 
-from fedfeast.data import Augmentation, Examples, Normalisation
+from fedfeast.data import Augmentation, Examples, Normalisation, normalise
 from fedfeast.evaluation import StatisticsSums, augmented, recalibrate
-from fedfeast.evaluation.recalibration import CALIBRATION_BATCH, in_batches
+from fedfeast.evaluation.recalibration import CALIBRATION_BATCH, in_batches, passes
 from fedfeast.federation import Deployed
 from fedfeast.networks import Layout
 from fedfeast.networks.layers import Layers, Weights
+from fedfeast.networks.normalisation import RecordingByBatch
 from fedfeast.randomness import named_generator
 
 NORMALISATION = Normalisation((0.4,), (0.3,))
@@ -38,6 +40,24 @@ def test_recalibrated_statistics_normalise_the_calibration_set_itself() -> None:
 def test_no_batch_is_left_with_a_single_example() -> None:
     sizes = [len(labels) for _, labels in in_batches(examples(251), NORMALISATION, 250, torch.float32)]
     assert sizes == [126, 125]
+
+
+def test_batches_of_one_size_go_together() -> None:
+    batches = [torch.full((size, 1), float(size)) for size in (64, 64, 64, 64, 30, 64)]
+    together = list(passes(batches, 200))
+    assert [(len(inputs), count) for inputs, count in together] == [(192, 3), (64, 1), (30, 1), (64, 1)]
+    assert torch.equal(torch.cat([inputs for inputs, _ in together]), torch.cat(batches))
+    assert [count for _, count in passes(batches, 1)] == [1] * 6
+
+
+def test_several_batches_in_a_pass_give_the_same_statistics() -> None:
+    whole, held = deployed(), examples(230)
+    network = replace(whole, flat=whole.flat.double())
+    expected, recording = recalibrate(network, held, NORMALISATION, 50), RecordingByBatch()
+    batches = (normalise(inputs, NORMALISATION, torch.float64) for inputs in torch.split(held.inputs, 50))
+    for inputs, recording.batches in passes(batches, 200):
+        network(inputs, recording)
+    torch.testing.assert_close(recording.statistics(torch.float64), expected)
 
 
 class Plain:

@@ -7,6 +7,7 @@ from fedfeast.networks.normalisation import (
     RecordingByBatch,
     by_batch,
     moments,
+    normalise_batches,
     normalise_by_moments,
 )
 from fedfeast.randomness import named_generator
@@ -109,3 +110,17 @@ def test_one_pass_normalises_and_tells_the_moments(shape: tuple[int, ...]) -> No
     normalised, both = normalise_by_moments(inputs, scale, shift, 1e-3)
     torch.testing.assert_close(normalised, by_batch("n", inputs, scale, shift, 1e-3))
     torch.testing.assert_close(both, torch.stack(moments(inputs)))
+
+
+@pytest.mark.parametrize("shape", [(6, 5, 3, 3), (6, 4, 11), (6, 3)])
+@pytest.mark.parametrize("affine", [True, False])
+def test_batches_in_one_tensor_are_normalised_each_by_itself(shape: tuple[int, ...], affine: bool) -> None:
+    inputs = torch.from_numpy(named_generator(0, "features").normal(2, 3, shape))
+    scale, shift = torch.linspace(1, 2, shape[1]).double(), torch.linspace(0, 1, shape[1]).double()
+    given = (scale, shift, 1e-3) if affine else (None, None, 1e-3)
+    if len(shape) == 4:
+        inputs = inputs.contiguous(memory_format=torch.channels_last)
+    normalised, both = normalise_batches(inputs, 3, *given)
+    apart = inputs.chunk(3)
+    torch.testing.assert_close(normalised, torch.cat([by_batch("n", batch, *given) for batch in apart]))
+    torch.testing.assert_close(both, torch.stack([torch.stack(moments(batch)) for batch in apart]).mean(dim=0))

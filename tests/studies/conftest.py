@@ -22,6 +22,7 @@ TIERS = {
     "scalefl": (20e6, 90e6, 250e6, 555e6),
     "fiarse": tuple(np.geomspace(12e6, 555.47e6, 24)),
 }
+OUTLINES = 6  # that are kept; one with FIARSE's positions takes up to 1.7 GB
 MakeUp = Callable[..., Results]
 
 
@@ -33,6 +34,8 @@ def _outlined_once() -> Iterator[None]:
     def remember(recipe: Recipe) -> Outline:
         key = recipe.to_toml()
         if key not in outlined:
+            if len(outlined) == OUTLINES:
+                del outlined[next(iter(outlined))]
             outlined[key] = outline(recipe)
         return outlined[key]
 

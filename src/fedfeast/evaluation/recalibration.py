@@ -1,6 +1,6 @@
 """Served batch-norm statistics, measured afresh for every operating point on server-held or the clients' examples."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ from fedfeast.networks.normalisation import RecordingByBatch, Statistics
 
 # Choice: fixed order and at most this many a batch, so that the statistics are a pure function of weights and examples.
 CALIBRATION_BATCH = 250
+GPU_PASS = 512  # examples: fewer leave a device idle while the next batch's kernels are launched
 
 
 @torch.no_grad()
@@ -31,11 +32,24 @@ def recalibrate(
     else:
         pieces = _in_full_batches(calibration.inputs, batch_size)
         batches = (normalise(inputs, normalisation, dtype) for inputs in pieces)
-    for number, inputs in enumerate(batches):
+    for inputs, recording.batches in passes(batches, GPU_PASS if deployed.flat.is_cuda else 1):
         deployed(inputs, recording)
-        if number == 0 and recording.is_empty:
+        if recording.is_empty:
             break  # no layer needs statistics, and the other batches would say the same
     return recording.statistics(dtype)
+
+
+def passes(batches: Iterable[Tensor], most_examples: int) -> Iterator[tuple[Tensor, int]]:
+    """Yield batches that follow one another and are of one size as one tensor, and how many they are."""
+    waiting = list[Tensor]()
+    for batch in batches:
+        fits = len(batch) * (len(waiting) + 1) <= most_examples
+        if waiting and (len(batch) != len(waiting[0]) or not fits):
+            yield torch.cat(waiting), len(waiting)
+            waiting = []
+        waiting.append(batch)
+    if waiting:
+        yield torch.cat(waiting), len(waiting)
 
 
 def augmented(examples: Examples, augmentation: Augmentation, generator: np.random.Generator) -> Examples:

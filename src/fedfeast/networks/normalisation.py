@@ -63,6 +63,7 @@ class RecordingByBatch(Layers):
     """Normalise by the batch's own statistics and add them up, weighted by the batch's examples."""
 
     def __init__(self) -> None:
+        self.batches = 1  # of equal size, one behind the other, that the next pass is made of
         self._sums: dict[str, Tensor] = {}  # (2, channels) in float64: of means and of variances
         self._examples: dict[str, int] = {}
 
@@ -70,7 +71,9 @@ class RecordingByBatch(Layers):
         self, name: str, features: Tensor, scale: Tensor | None, shift: Tensor | None, epsilon: float = EPSILON
     ) -> Tensor:
         """Normalise as in training; remember mean and biased variance."""
-        if features.is_cuda:
+        if self.batches > 1:
+            normalised, both = normalise_batches(features, self.batches, scale, shift, epsilon)
+        elif features.is_cuda:
             # A device is idle while small kernels are launched: one pass both normalises and tells what it did it by.
             normalised, both = normalise_by_moments(features, scale, shift, epsilon)
         else:
@@ -106,6 +109,24 @@ def normalise_by_moments(
     values = features.numel() // channels
     both[1].mul_((values - 1) / values)  # a running variance is the unbiased one
     return normalised, both
+
+
+def normalise_batches(
+    features: Tensor, batches: int, scale: Tensor | None, shift: Tensor | None, epsilon: float
+) -> tuple[Tensor, Tensor]:
+    """Return several batches in one tensor normalised, each by its own statistics, and the means of these."""
+    apart = torch.unflatten(features, 0, (batches, -1))  # (batches, examples, channels, ...)
+    axes = (1, *range(3, apart.ndim))
+    variances, means = torch.var_mean(apart, dim=axes, correction=0, keepdim=True)
+    factors = (variances + epsilon).rsqrt_()
+    per_channel = (-1, *(1 for _ in apart.shape[3:]))
+    if scale is not None:
+        factors.mul_(scale.view(per_channel))
+    shifts = -means * factors
+    if shift is not None:
+        shifts.add_(shift.view(per_channel))
+    both = torch.stack((means, variances)).flatten(2).double().mean(dim=1)
+    return torch.addcmul(shifts, apart, factors).flatten(0, 1), both
 
 
 def moments(features: Tensor) -> tuple[Tensor, Tensor]:

@@ -63,9 +63,7 @@ def test_the_page_on_a_phone(visitor: Any, serve: Serve, two_runs: tuple[Path, P
         expect(page.locator("#curve > svg")).to_contain_text("log scale")
         assert page.evaluate(CLIPPED) == []
     # A browser of 360 x 800 pixels shows the choice, its slider and what it buys at once.
-    bottom = page.locator("#chosen .big").bounding_box()
-    assert bottom is not None
-    assert bottom["y"] + bottom["height"] <= 800
+    assert page.evaluate("document.querySelector('#chosen .big').getBoundingClientRect().bottom + scrollY") <= 800
     assert page.evaluate(CUT) == []
     assert not scrolls_sideways(page)
 
