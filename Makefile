@@ -80,6 +80,7 @@ bench: setup ## Measure speed and memory; results belong in benchmarks/results/
 	$(BIN)/python benchmarks/scripts/server_load.py
 	$(BIN)/python benchmarks/scripts/natural.py
 	$(BIN)/python benchmarks/scripts/photos.py
+	$(BIN)/python benchmarks/scripts/study_digits.py
 
 gpu-bench: setup ## Measure a round and the curves on a CUDA device; FOLDER holds the data
 	$(BIN)/python benchmarks/scripts/round_gpu.py --set data.folder=$(FOLDER)

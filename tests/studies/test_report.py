@@ -79,6 +79,7 @@ def test_the_page_is_self_contained_and_its_links_lead_to_files_beside_it(result
         "pictures/training-rules.png",
         "pictures/training-rules.svg",
         "tables/training-rules.csv",
+        "tables/training-rules.md",
         "tables/training-rules.tex",
     ]
     assert all((files[0].parent / address).is_file() for address in addresses)

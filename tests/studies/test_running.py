@@ -194,7 +194,8 @@ def weights(result: StudyResult) -> list[list[float]]:
 def test_runs_side_by_side_are_those_in_sequence_bit_for_bit(
     unbroken: tuple[Path, StudyResult], tmp_path: Path
 ) -> None:
-    twice = (*SMALL.arms(lambda settings: load_recipe("digits", settings)), method_arm("feast", label="the same"))
+    same = replace(method_arm("feast"), name="the same", label="the same")
+    twice = (*SMALL.arms(lambda settings: load_recipe("digits", settings)), same)
     plan, log = plan_study(replace(SMALL, arms=lambda resolve: twice), tmp_path / "small", OPTIONS), Log()
     train_study(plan, log, at_once=5)
     result = conclude_study(plan)

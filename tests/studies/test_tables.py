@@ -95,5 +95,6 @@ def test_the_tree_and_the_files(tmp_path: Path) -> None:
     assert tree["columns"] == ["25M", "wins"]
     assert tree["rows"][0]["cells"][0]["paper"] == 67.74
     files = write_tables([TABLE], tmp_path / "tables")
-    assert [file.name for file in files] == ["scores.csv", "scores.tex"]
+    assert [file.name for file in files] == ["scores.csv", "scores.tex", "scores.md"]
     assert files[1].read_text() == TABLE.to_latex()
+    assert files[2].read_text() == TABLE.to_markdown()

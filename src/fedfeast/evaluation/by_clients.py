@@ -214,8 +214,8 @@ class SumsByClient:
             ),
             table,
             self._clients,
-            self.statistics,
-            {"evaluation": about} if about else {},
+            statistics=self.statistics,
+            notes={"evaluation": about} if about else {},
         )
 
 

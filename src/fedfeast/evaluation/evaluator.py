@@ -47,6 +47,8 @@ class Measured:
     costs: tuple[Cost, ...]  # least price first
     totals: Tensor  # (points, clients, sums) in float64; one client where nobody knows whose the examples are
     clients: tuple[str, ...] = ()  # their names, where they are known
+    # Which examples each network has right, (points, examples), where it is classes and nobody's examples.
+    right: NDArray[np.bool_] | None = None
     # Of each network by name, where clients gave the sums for them; and what is to be said of the evaluation.
     statistics: Mapping[str, Statistics] = field(default_factory=dict)
     notes: Mapping[str, Any] = field(default_factory=dict)
@@ -147,8 +149,11 @@ class Evaluator:
 
     def totals(self, deployed: Deployed, statistics: Statistics) -> Tensor:
         """Return the sums by client, (clients, sums); all test examples as one where nobody knows whose they are."""
-        totals = measure_totals(deployed, statistics, self.test, self.normalisation, self.task, self.limit)
-        return self.by_client(totals.cpu())
+        return self.by_client(self.totals_by_example(deployed, statistics))
+
+    def totals_by_example(self, deployed: Deployed, statistics: Statistics) -> Tensor:
+        """Return the sums by example, (examples, sums)."""
+        return measure_totals(deployed, statistics, self.test, self.normalisation, self.task, self.limit).cpu()
 
     def start_totals(self, deployed: Deployed, layers: ByStatistics) -> Tensor:
         """Return the sums by example; a device may still be at work on them."""
@@ -161,6 +166,12 @@ class Evaluator:
         sums = by_example.new_zeros(len(self.clients.names), by_example.shape[1])
         return sums.index_add_(0, torch.from_numpy(self.clients.of_example), by_example)
 
+    def right_examples(self, by_example: Sequence[Tensor]) -> NDArray[np.bool_] | None:
+        """Return which examples each network has right; None where they have owners, or right is not all there is."""
+        if self.clients is not None or self.task.name != CLASSIFICATION.name or not by_example:
+            return None
+        return np.stack([sums[:, 0].numpy() > 0 for sums in by_example])
+
 
 class _Started(NamedTuple):
     """A network of which a set's sums by example may still be in the making."""
@@ -171,11 +182,11 @@ class _Started(NamedTuple):
     by_example: Tensor
 
     def totals(self, evaluator: Evaluator, method: Method, flat: Tensor) -> Tensor:
-        """Wait for the sums and add them up by client; what float16 could not hold is measured again in full."""
+        """Wait for the sums by example; what float16 could not hold is measured again in full."""
         by_example = self.by_example.cpu()
         if not self.layers_are_exact and bool(by_example.isnan().any()):
-            return evaluator.totals(method.deploy(flat, self.point), self.statistics)
-        return evaluator.by_client(by_example)
+            return evaluator.totals_by_example(method.deploy(flat, self.point), self.statistics)
+        return by_example
 
 
 def measure_sets(
@@ -205,14 +216,20 @@ def measure_sets(
             by_example = evaluator.start_totals(deployed, used)
             started[name].append(_Started(point, is_exact(used), used.statistics, by_example))
     # A device that is asked for a result stands still before and after: it is asked once all points are given to it.
-    totals = {name: [one.totals(sets[name], method, flat) for one in started[name]] for name in sets}
     return {
-        name: Measured(
-            evaluator.task,
-            evaluator.metric,
-            tuple(costs),
-            torch.stack(totals[name]) if costs else torch.zeros(0, 0, 0, dtype=torch.float64),
-            evaluator.clients.names if evaluator.clients is not None else (),
-        )
+        name: _gather(evaluator, costs, [one.totals(evaluator, method, flat) for one in started[name]])
         for name, evaluator in sets.items()
     }
+
+
+def _gather(evaluator: Evaluator, costs: Sequence[Cost], by_example: Sequence[Tensor]) -> Measured:
+    """Return what networks came to, given their sums by example."""
+    none = torch.zeros(0, 0, 0, dtype=torch.float64)
+    return Measured(
+        evaluator.task,
+        evaluator.metric,
+        tuple(costs),
+        torch.stack(list(map(evaluator.by_client, by_example))) if by_example else none,
+        evaluator.clients.names if evaluator.clients is not None else (),
+        evaluator.right_examples(by_example),
+    )

@@ -29,6 +29,7 @@ from fedfeast.recipes.suitability import SEARCHED
 from fedfeast.runs.checkpoint import CheckpointFolder
 from fedfeast.runs.kept.builder import KeptBuilder
 from fedfeast.runs.kept.data import KeptData
+from fedfeast.runs.kept.examples import KeptExamples
 from fedfeast.runs.kept.statistics import KeptStatistics
 from fedfeast.runs.well_formed import misfit_released, misfit_round, misfit_summary
 from fedfeast.variants import write_cache
@@ -69,6 +70,7 @@ class RunFolder:
         self.kept_data = KeptData(path / "inputs" / "data.json")
         self.kept_builder = KeptBuilder(path / "inputs" / "builder.json")
         self.kept_statistics = KeptStatistics(path / "statistics.safetensors")
+        self.kept_examples = KeptExamples(path / "test_examples.safetensors")
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":

@@ -296,6 +296,7 @@ class Run:
         if any(one.clients for one in measured.values()):
             numbers["test_sets"] = {name: one.summary() for name, one in measured.items()}
             self.folder.write_client_values(measured)
+        self.folder.kept_examples.save(next((one.right for one in measured.values()), None))
         fairness = self._measure_fairness(self._finished_rows(state), curve, self.folder.own_values())
         numbers["fairness"] = fairness.facts()
         self.folder.write_summary(numbers, curve)

@@ -5,6 +5,8 @@ from fedfeast.studies.catalogue import STUDIES as STUDIES
 from fedfeast.studies.catalogue import find_study as find_study
 from fedfeast.studies.options import StudyOptions as StudyOptions
 from fedfeast.studies.options import parse_seeds as parse_seeds
+from fedfeast.studies.pairs import Pair as Pair
+from fedfeast.studies.pairs import compare_arms as compare_arms
 from fedfeast.studies.running import StudyObserver as StudyObserver
 from fedfeast.studies.running import StudyPlan as StudyPlan
 from fedfeast.studies.running import StudyResult as StudyResult

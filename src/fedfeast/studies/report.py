@@ -30,7 +30,7 @@ def write_study_report(result: StudyResult) -> list[Path]:
                 "lines": table.lines(),
                 "published": table.published,
                 "note": table.note,
-                "links": [f"tables/{table.name}.csv", f"tables/{table.name}.tex"],
+                "links": [f"tables/{table.name}{suffix}" for suffix in (".csv", ".tex", ".md")],
             }
             for table in findings.tables
         ],
@@ -68,6 +68,7 @@ def describe_result(result: StudyResult, files: list[Path]) -> dict[str, Any]:
         "protocol": describe_protocol(plan.base, plan.options.seeds, plan.rounds),
         "notes": notes_of(result),
         "tables": [table.to_tree() for table in result.findings.tables],
+        "pairs": [pair.facts() for pair in result.pairs],
         "curves": [plot.to_tree() for plot in result.findings.plots],
         **result.findings.facts,
         "runs": [str(outcome.run.folder.path) for outcome in result.results.outcomes if outcome.run is not None],

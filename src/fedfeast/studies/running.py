@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from fedfeast.engines.ranks import join_ranks
 from fedfeast.errors import InvalidInput
+from fedfeast.planning.outline import outline
 from fedfeast.presentation.tracking import tracked
 from fedfeast.recipes import Recipe, load_recipe
 from fedfeast.recipes.recipe import differing_settings, packaged_recipes
@@ -22,6 +23,7 @@ from fedfeast.runs.training import Silent
 from fedfeast.studies.alone import ClientAlone, read_alone, train_alone
 from fedfeast.studies.arms import Arm
 from fedfeast.studies.options import StudyOptions
+from fedfeast.studies.pairs import Pair, compare_arms, describe_pairs, pairs_table
 from fedfeast.studies.protocol import is_of, own_of_methods, refuse_disagreement
 from fedfeast.studies.results import Outcome, Results
 from fedfeast.studies.side_by_side import (
@@ -98,6 +100,7 @@ class StudyResult:
     plan: StudyPlan
     results: Results
     findings: Findings
+    pairs: tuple[Pair, ...] = ()  # arms beside one of them: which differences are larger than chance
 
 
 def plan_study(study: Study, folder: Path, options: StudyOptions) -> StudyPlan:
@@ -131,6 +134,7 @@ def train_study(
         _train_side_by_side(plan, shown, at_once, mps)
         _train_alone(plan, shown)
         return
+    ranks.from_leader(lambda: _refuse_untrainable(plan))
     ranks.from_leader(lambda: _claim(plan))
     if not plan.study.trains:
         return
@@ -147,8 +151,19 @@ def train_study(
     ranks.from_leader(lambda: _train_alone(plan, shown))
 
 
+def _refuse_untrainable(plan: StudyPlan) -> None:
+    """Refuse, before hours of training, a run whose method its recipe's clients or network do not fit, by its name."""
+    for planned in plan.runs if plan.study.trains else ():
+        try:
+            if not is_finished(plan.runs_folder / folder_name(planned.recipe), planned.recipe):
+                outline(planned.recipe)
+        except InvalidInput as error:
+            raise InvalidInput(f"{planned.label}: {error}") from error
+
+
 def _train_side_by_side(plan: StudyPlan, shown: StudyObserver, at_once: int, mps: bool | None) -> None:
     """Train the same runs in the same folders, so many at a time; arms that are one run are trained once."""
+    _refuse_untrainable(plan)
     total, names = len(plan.runs), set[str]()
     finished, pending = list[tuple[int, str]](), list[PendingRun]()
     for number, planned in enumerate(plan.runs, start=1):
@@ -189,7 +204,12 @@ def conclude_study(plan: StudyPlan) -> StudyResult:
     seeds = plan.options.seeds if plan.study.alone else ()
     alone = {seed: read_alone(_alone_folder(plan, seed))[0] for seed in seeds}
     results = Results(plan.base, tuple(_outcome(plan, planned) for planned in plan.runs), alone)
-    return StudyResult(plan, results, plan.study.conclude(results))
+    findings = plan.study.conclude(results)
+    pairs = compare_arms(results) if plan.study.trains else ()
+    if pairs:
+        tables = (*findings.tables, pairs_table(pairs, results))
+        findings = replace(findings, tables=tables, notes=(*findings.notes, *describe_pairs(pairs)))
+    return StudyResult(plan, results, findings, pairs)
 
 
 def is_finished(path: Path, recipe: Recipe) -> bool:

@@ -44,21 +44,22 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Cell:
-    """Our number and the published one, as far as there are any."""
+    """Our number and the published one, as far as there are any; or words in their place."""
 
     ours: Estimate | None = None
     paper: float | None = None
+    words: str = ""
 
     @property
     def difference(self) -> float | None:
         """Ours less the paper's."""
         return None if self.ours is None or self.paper is None else self.ours.mean - self.paper
 
-    def values(self) -> dict[str, float | int | None]:
+    def values(self) -> dict[str, float | int | str | None]:
         """Return the cell for programs."""
         ours = self.ours
         return {
-            "ours": None if ours is None else ours.mean,
+            "ours": (self.words or None) if ours is None else ours.mean,
             "spread": None if ours is None else ours.spread,
             "seeds": None if ours is None else ours.count,
             "paper": self.paper,
@@ -74,7 +75,9 @@ class Column:
     digits: int = 2
 
     def ours(self, cell: Cell) -> str:
-        """Return our number for people, with its spread over several seeds."""
+        """Return our number for people, with its spread over several seeds, or the words that stand there."""
+        if cell.words:
+            return cell.words
         if cell.ours is None or cell.ours.spread is None:
             return self.number(None if cell.ours is None else cell.ours.mean)
         finer = Column(self.heading, max(1, self.digits))  # a mean of counts is no count
@@ -153,6 +156,13 @@ class Table:
                 writer.writerow([row.label, column.heading, self.unit, *cell.values().values()])
         return text.getvalue()
 
+    def to_markdown(self) -> str:
+        """Return the title, the table and its note in Markdown."""
+        header = self.header()
+        rules = ["---"] * (len(header) - len(self.columns)) + ["---:"] * len(self.columns)
+        lines = (f"| {' | '.join(_escape_bars(cell) for cell in line)} |" for line in (header, rules, *self.lines()))
+        return "\n\n".join(part for part in (f"{self.full_title}:", "\n".join(lines), self.note) if part) + "\n"
+
     def to_latex(self) -> str:
         """Return a table in the manner of booktabs."""
         body: list[str] = []
@@ -200,14 +210,18 @@ class Table:
 
 
 def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
-    """Write every table as CSV and LaTeX; return the files."""
+    """Write every table as CSV, LaTeX and Markdown; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for table in tables:
-        for suffix, text in ((".csv", table.to_csv()), (".tex", table.to_latex())):
+        for suffix, text in ((".csv", table.to_csv()), (".tex", table.to_latex()), (".md", table.to_markdown())):
             files.append(folder / f"{table.name}{suffix}")
             write_text(files[-1], text)
     return files
+
+
+def _escape_bars(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def escape_latex(text: str) -> str:

@@ -21,7 +21,9 @@ from fedfeast.studies.catalogue.natural import (
     larger_half_over_smallest,
     mean_and_error,
 )
+from fedfeast.studies.pairs import CLIENTS
 from fedfeast.studies.report import write_study_report
+from fedfeast.studies.results import Outcome
 
 TINY: dict[str, Any] = {
     "training.clients_per_round": 2,
@@ -72,7 +74,7 @@ def test_pooled_data_get_the_same_local_steps(result: StudyResult) -> None:
 
 
 def test_the_sizes_stand_beside_the_others(result: StudyResult) -> None:
-    sizes, _ = result.findings.tables
+    sizes, *_ = result.findings.tables
     feast, single = result.results.of(FEAST)[0], result.results.of(SINGLE)[0]
     assert len(sizes.rows) == len(feast.curve.points) >= 5
     for row, point in zip(sizes.rows, feast.curve.points, strict=True):
@@ -86,7 +88,7 @@ def test_the_sizes_stand_beside_the_others(result: StudyResult) -> None:
 
 
 def test_gains_are_paired_over_held_out_clients(result: StudyResult) -> None:
-    _, gains = result.findings.tables
+    _, gains, _ = result.findings.tables
     (feast,), (single,) = result.results.of(FEAST), result.results.of(SINGLE)
     assert feast.run is not None
     values = np.array(list(feast.run.folder.client_values()["held-out clients"].values()))
@@ -102,6 +104,24 @@ def test_gains_are_paired_over_held_out_clients(result: StudyResult) -> None:
     third = gains.rows[2].cells[0].ours
     assert third is not None
     assert third.mean == pytest.approx(over.mean())
+
+
+def test_arms_are_paired_over_held_out_clients_by_what_the_population_is_served(result: StudyResult) -> None:
+    (feast,) = result.results.of(FEAST)
+    assert {pair.arm.name: pair.reference.name for pair in result.pairs} == {SINGLE: FEAST, POOLED: FEAST}
+    served = feast.curve.count_affordable(feast.budgets_macs)
+    for pair in result.pairs:
+        (other,) = result.results.of(pair.arm.name)
+        theirs = other.curve.count_affordable(feast.budgets_macs)
+        unserved = np.zeros((12, 1))  # right where nobody has a network
+
+        def by_client(one: Outcome, counts: np.ndarray, unserved: np.ndarray = unserved) -> np.ndarray:
+            return np.asarray(np.hstack([unserved, held_out_merits(one)])[:, counts].mean(axis=1))
+
+        differences = by_client(other, theirs) - by_client(feast, served)
+        assert (pair.paired_over, pair.difference.units) == (CLIENTS, 12)
+        assert pair.difference.mean == pytest.approx(differences.mean())
+        assert pair.difference.error == pytest.approx(differences.std(ddof=1) / np.sqrt(12))
 
 
 def test_the_chart_has_a_line_an_arm_and_the_page_its_protocol(result: StudyResult) -> None:
