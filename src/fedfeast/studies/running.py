@@ -205,7 +205,7 @@ def conclude_study(plan: StudyPlan) -> StudyResult:
     alone = {seed: read_alone(_alone_folder(plan, seed))[0] for seed in seeds}
     results = Results(plan.base, tuple(_outcome(plan, planned) for planned in plan.runs), alone)
     findings = plan.study.conclude(results)
-    pairs = compare_arms(results) if plan.study.trains else ()
+    pairs = compare_arms(results, findings.reference) if plan.study.trains else ()
     if pairs:
         tables = (*findings.tables, pairs_table(pairs, results))
         findings = replace(findings, tables=tables, notes=(*findings.notes, *describe_pairs(pairs)))

@@ -34,6 +34,7 @@ class Findings:
     notes: tuple[str, ...] = ()
     scatters: tuple[Scatter, ...] = ()  # pictures that come before the curves
     facts: Mapping[str, Any] = field(default_factory=dict)  # what else programs are told
+    reference: str | None = None  # the arm that all are compared with; FEAST, or the first, unless said
 
     @property
     def pictures(self) -> tuple[Plot | Scatter, ...]:

@@ -65,7 +65,7 @@ def test_a_stopped_choice_goes_on_with_the_same_rounds(stopped_and_done: tuple[L
     first, again, result = stopped_and_done
     assert first.labels == again.labels == ["nested sampling", "FedAvg"]
     assert first.left_out == ["fjord"]
-    assert first.trials == first.labels
+    assert first.trials == 3 * first.labels
     assert again.trials == [], "what rounds take is kept, and with it their number"
     assert [one.rounds for one in first.sized] == [one.rounds for one in again.sized]
     assert again.runs == [("nested sampling, seed 0", True), ("FedAvg, seed 0", False)]
@@ -90,7 +90,8 @@ def test_a_choice_ends_in_advice_a_table_and_pictures(stopped_and_done: tuple[Lo
     for one in facts["candidates"]:
         assert one["traffic_bytes"] > 0
         assert one["training_pmacs"] > 0
-    (table,) = result.findings.tables
+    table, pairs = result.findings.tables
+    assert pairs.name == "pairs"
     assert sorted(row.label.removesuffix(" *") for row in table.rows) == ["FedAvg", "nested sampling"]
     assert [row.label.endswith(" *") for row in table.rows].count(True) == 1
     notes = notes_of(result)

@@ -1,17 +1,20 @@
 """One of the candidates, why, at what cost, and when another would be the better choice."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fedfeast.data.tasks import Metric
 from fedfeast.methods import find_method
 from fedfeast.studies.choosing.comparing import Standing
 from fedfeast.studies.choosing.sizing import count_rounds
+from fedfeast.studies.pairs import Pair
 from fedfeast.units import format_bytes
 
 ALIKE = 0.05  # relative: costs this close to each other decide nothing
 MUCH_LESS = 0.5  # of the recommended candidate's cost: then a worse score may be worth it
 WORTH = 0.1  # relative: a score that is worse by more is worth no saving
+
+Beside = Callable[[str], Mapping[str, Pair]]  # a candidate's name -> all others beside it, by name
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,19 +27,21 @@ class Advice:
     sentences: tuple[str, ...] = ()
 
 
-def advise(standings: Sequence[Standing], metric: Metric) -> Advice:
+def advise(standings: Sequence[Standing], metric: Metric, beside: Beside) -> Advice:
     """Recommend a candidate: the best score, among ties the best worst-served tenth, then traffic, then compute."""
     best = max(standings, key=lambda one: one.merit)
-    tied = tuple(one for one in standings if one is best or not best.score_over(one).is_clear)
-    fairest = max(tied, key=lambda one: metric.merit(one.worst_score))
-    fair = [one for one in tied if one is fairest or not fairest.worst_over(one).is_clear]
+    others = beside(best.name)
+    # Where nothing can be judged, as of one seed without examples to pair over, the best score is all there is.
+    tied = [one for one in standings if one is best or others[one.name].verdict == "tie"]
+    fairest = max(tied, key=lambda one: one.worst_merit)
+    fair = [one for one in tied if not fairest.is_clearly_fairer(one)]
     light = _cheapest(fair, lambda one: one.traffic_bytes)
     left = _cheapest(light, lambda one: one.pmacs)
     chosen = max(left, key=lambda one: one.merit)
-    reason = _reason(chosen, best, [len(stage) for stage in (tied, fair, light, left)])
-    advice = Advice(chosen, best, tied)
-    said = (_pick(advice, standings, reason, metric), _cost(chosen, metric), *_others(standings, chosen, metric))
-    return replace(advice, sentences=said)
+    advice = Advice(chosen, best, tuple(tied))
+    reason = _reason([len(stage) for stage in (tied, fair, light, left)])
+    said = (_pick(advice, standings, reason, metric, others), _cost(chosen, metric))
+    return replace(advice, sentences=(*said, *_alternatives(standings, chosen, metric, beside(chosen.name))))
 
 
 def _cheapest(standings: Sequence[Standing], cost: Callable[[Standing], float]) -> list[Standing]:
@@ -45,8 +50,8 @@ def _cheapest(standings: Sequence[Standing], cost: Callable[[Standing], float]) 
     return [one for one in standings if cost(one) <= (1 + ALIKE) * least]
 
 
-def _reason(chosen: Standing, best: Standing, left: Sequence[int]) -> str:
-    """Say what decided, given how many candidates were left after each rule."""
+def _reason(left: Sequence[int]) -> str:
+    """Say what decided among ties, given how many candidates were left after each rule."""
     tied, fair, light, last = left
     if last < light:
         return "it sends hardly more than any of them and computes least"
@@ -54,38 +59,35 @@ def _reason(chosen: Standing, best: Standing, left: Sequence[int]) -> str:
         return "it sends least"
     if fair < tied:
         return "its worst-served tenth of clients is clearly better off"
-    return "they also cost alike, and its score is the best" if chosen is best else "it costs as much as they do"
+    return "they cost alike, and its score is the best"
 
 
-def _pick(advice: Advice, standings: Sequence[Standing], reason: str, metric: Metric) -> str:
+def _pick(
+    advice: Advice, standings: Sequence[Standing], reason: str, metric: Metric, beside_best: Mapping[str, Pair]
+) -> str:
     """Say which one to take, and by which rule."""
-    chosen, best, tied = advice.recommended, advice.best, advice.tied
-    head = f"Take {chosen.label} (method.name={chosen.name})"
-    score = metric.show(chosen.score)
-    others = [one for one in tied if one is not chosen]
-    if not others:
-        return f"{head}: its population score, {score}, is {_next_best(chosen, standings, metric)}."
-    named = ", ".join(f"{one.label} {metric.show(one.score)}" for one in sorted(others, key=_by_merit))
-    lead = ""
+    chosen, best = advice.recommended, advice.best
+    head, score = f"Take {chosen.label} (method.name={chosen.name})", metric.show(chosen.score)
+    ties = sorted((one for one in advice.tied if one is not chosen), key=_by_merit)
+    if not ties:
+        return f"{head}: its population score, {score}, is {_lead(best, standings, metric, beside_best)}."
+    named = ", ".join(f"{one.label} {metric.show(one.score)}" for one in ties)
+    behind = ""
     if chosen is not best:
-        difference = best.score_over(chosen)
-        lead = (
-            f" {best.label} is ahead by {_points(difference.lead, metric)}, where chance alone makes up to "
-            f"{_points(difference.reach, metric)}."
-        )
-    return f"{head}: of those that score alike within chance ({chosen.label} {score}; {named}) {reason}.{lead}"
+        pair = beside_best[chosen.name]
+        behind = f" {best.label} is ahead by {_points(pair, metric)}, which may be chance ({_p(pair)})."
+    return f"{head}: of those that score alike within chance ({chosen.label} {score}; {named}) {reason}.{behind}"
 
 
-def _next_best(chosen: Standing, standings: Sequence[Standing], metric: Metric) -> str:
-    """Say how far the others are behind the only one that leads."""
-    others = sorted((one for one in standings if one is not chosen), key=_by_merit)
+def _lead(best: Standing, standings: Sequence[Standing], metric: Metric, beside_best: Mapping[str, Pair]) -> str:
+    """Say how far the next one is behind the only one that leads."""
+    others = sorted((one for one in standings if one is not best), key=_by_merit)
     if not others:
         return "that of the only candidate"
-    difference = chosen.score_over(others[0])
-    return (
-        f"clearly the best ({others[0].label}, the next, has {_points(difference.lead, metric)} less, where chance "
-        f"alone makes up to {_points(difference.reach, metric)})"
-    )
+    pair = beside_best[others[0].name]
+    if pair.p is None:
+        return f"the best by {_points(pair, metric)}; whether that is chance one seed cannot tell here"
+    return f"clearly the best ({others[0].label}, the next, is behind by {_points(pair, metric)}, {_p(pair)})"
 
 
 def _cost(chosen: Standing, metric: Metric) -> str:
@@ -98,14 +100,16 @@ def _cost(chosen: Standing, metric: Metric) -> str:
     )
 
 
-def _others(standings: Sequence[Standing], chosen: Standing, metric: Metric) -> list[str]:
+def _alternatives(
+    standings: Sequence[Standing], chosen: Standing, metric: Metric, beside: Mapping[str, Pair]
+) -> list[str]:
     """Say when another candidate is the better choice: for every way to be better, the one that scores best."""
     near = [one for one in standings if one.merit >= chosen.merit - WORTH * abs(chosen.merit)]
     others = sorted((one for one in near if one is not chosen), key=_by_merit)
-    fairer = [one for one in others if one.worst_over(chosen).is_clear and one.worst_over(chosen).lead > 0]
+    fairer = [one for one in others if one.is_clearly_fairer(chosen)]
     ways: list[tuple[list[Standing], Callable[[Standing], str]]] = [
         (
-            sorted(fairer, key=lambda one: -metric.merit(one.worst_score)),
+            sorted(fairer, key=lambda one: -one.worst_merit),
             lambda one: f"the worst-served clients count most ({metric.show(one.worst_score)})",
         ),
         (
@@ -127,21 +131,25 @@ def _others(standings: Sequence[Standing], chosen: Standing, metric: Metric) -> 
             said.setdefault(one, []).append(words(one))
     return [
         f"{one.label} is the better choice where {' or '.join(words)}: its score is {metric.show(one.score)}, "
-        f"{_behind(one, chosen, metric)}."
+        f"{_beside(beside[one.name], metric)}."
         for one, words in said.items()
     ]
 
 
-def _behind(one: Standing, chosen: Standing, metric: Metric) -> str:
-    difference = chosen.score_over(one)
-    if not difference.is_clear:
+def _beside(pair: Pair, metric: Metric) -> str:
+    if pair.verdict == "tie":
         return "alike within chance"
-    return f"{_points(abs(difference.lead), metric)} {'less' if difference.lead > 0 else 'more'}"
+    return f"{'worse' if pair.difference.mean < 0 else 'better'} by {_points(pair, metric)}"
 
 
-def _points(difference: float, metric: Metric) -> str:
-    """Return a difference for people: of shares in points of percentage."""
-    return f"{100 * difference:.2f} points" if metric.is_share else f"{difference:.3g}"
+def _points(pair: Pair, metric: Metric) -> str:
+    """Return how far two are apart, for people: shares in points of percentage."""
+    size = abs(pair.difference.mean)
+    return f"{size:.2f} points" if metric.is_share else f"{size:.3g}"
+
+
+def _p(pair: Pair) -> str:
+    return "p < 0.001" if pair.p is not None and pair.p < 0.001 else f"p = {pair.p:.2g}"
 
 
 def format_compute(pmacs: float) -> str:

@@ -1,4 +1,4 @@
-"""How far candidates lie apart, and how much of that chance alone may make."""
+"""What candidates came to and what they took, side by side."""
 
 import math
 import statistics
@@ -9,25 +9,12 @@ from typing import Self
 
 import numpy as np
 
-from fedfeast.evaluation import Curve, CurvePoint
+from fedfeast.evaluation import CurvePoint
 from fedfeast.evaluation.curve import NORMAL_95
 from fedfeast.evaluation.fairness import tenths
 from fedfeast.planning.plan import plan_compute
 from fedfeast.runs import Run
 from fedfeast.studies.results import Outcome
-
-
-@dataclass(frozen=True)
-class Difference:
-    """By how much one candidate is better than another, and within which 95 % of differences by chance lie."""
-
-    lead: float  # negative where it is worse
-    reach: float
-
-    @property
-    def is_clear(self) -> bool:
-        """Whether it is more than chance."""
-        return abs(self.lead) > self.reach
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +46,25 @@ class Standing:
         """The population score."""
         return self._mean(lambda one: one.curve.population_score(one.budgets_macs))
 
+    @property
+    def merit(self) -> float:
+        """Its score, greater for what is better."""
+        return self.outcomes[0].curve.metric.merit(self.score)
+
+    @property
+    def score_reach(self) -> float:
+        """Within which of its score 95 % of scores on other test examples lie."""
+        return NORMAL_95 * self._mean(lambda one: _mean_error(one, np.arange(len(one.budgets_macs))))
+
     @cached_property
     def worst_score(self) -> float:
         """The score of the tenth of clients, by budgets, that is served worst."""
         return self._mean(lambda one: float(_values(one)[worst_tenth(one)].mean()))
+
+    @property
+    def worst_merit(self) -> float:
+        """The same, greater for what is better."""
+        return self.outcomes[0].curve.metric.merit(self.worst_score)
 
     @cached_property
     def served(self) -> float:
@@ -74,33 +76,10 @@ class Standing:
         """How many it trained."""
         return self.outcomes[0].recipe.training.rounds
 
-    @property
-    def score_reach(self) -> float:
-        """Within which of its score 95 % of scores on other test examples lie."""
-        return NORMAL_95 * _mean_error(self.outcomes, lambda one: np.arange(len(one.budgets_macs)))
-
-    @property
-    def merit(self) -> float:
-        """Its score, greater for what is better."""
-        return self.outcomes[0].curve.metric.merit(self.score)
-
-    def score_over(self, other: "Standing") -> Difference:
-        """Compare population scores: by test examples, and paired by clients or, of several seeds, by seeds."""
-        merit = self.outcomes[0].curve.metric.merit
-        pairs = list(zip(self.outcomes, other.outcomes, strict=True))
-        by_clients = [_values(one) - _values(another) for one, another in pairs]
-        of_seeds = [float(gains.mean()) for gains in by_clients]
-        drawn = statistics.fmean(_standard_error(gains) for gains in by_clients) / math.sqrt(len(pairs))
-        # Two seeds may agree by luck: their spread counts where it is the larger one.
-        drawn = max(drawn, _standard_error(np.array(of_seeds)))
-        reach = math.hypot(self.score_reach, other.score_reach, NORMAL_95 * drawn)
-        return Difference(merit(statistics.fmean(of_seeds)), reach)
-
-    def worst_over(self, other: "Standing") -> Difference:
-        """Compare the worst-served tenths, by test examples."""
-        merit = self.outcomes[0].curve.metric.merit
-        errors = (_mean_error(one.outcomes, worst_tenth) for one in (self, other))
-        return Difference(merit(self.worst_score) - merit(other.worst_score), NORMAL_95 * math.hypot(*errors))
+    def is_clearly_fairer(self, other: "Standing") -> bool:
+        """Return whether its worst-served tenth is better off by more than other test examples may change."""
+        errors = (one._mean(lambda outcome: _mean_error(outcome, worst_tenth(outcome))) for one in (self, other))
+        return self.worst_merit - other.worst_merit > NORMAL_95 * math.hypot(*errors)
 
     def _mean(self, of: Callable[[Outcome], float]) -> float:
         return statistics.fmean(map(of, self.outcomes))
@@ -116,18 +95,11 @@ def _values(outcome: Outcome) -> np.ndarray:
     return outcome.curve.client_values(outcome.budgets_macs)
 
 
-def _mean_error(outcomes: Sequence[Outcome], clients: Callable[[Outcome], np.ndarray]) -> float:
+def _mean_error(outcome: Outcome, clients: np.ndarray) -> float:
     """Return the standard error, over test examples, of what some clients get on average."""
-    # Seeds share their test examples, so that several of them do not make it smaller.
-    return statistics.fmean(
-        float(_errors(one.curve)[one.curve.count_affordable(one.budgets_macs[clients(one)])].mean()) for one in outcomes
-    )
-
-
-def _errors(curve: Curve) -> np.ndarray:
-    """Return the standard error of every point's value, before them that of having none."""
     # Points of a curve are measured on the same examples: their errors add up as if they went all the same way.
-    return np.array([0.0, *map(_error, curve.points)])
+    errors = np.array([0.0, *map(_error, outcome.curve.points)])  # the first is of having no network
+    return float(errors[outcome.curve.count_affordable(outcome.budgets_macs[clients])].mean())
 
 
 def _error(point: CurvePoint) -> float:
@@ -140,11 +112,6 @@ def _error(point: CurvePoint) -> float:
     examples = point.examples + 4
     share = (point.value * point.examples + 2) / examples
     return math.sqrt(share * (1 - share) / examples)
-
-
-def _standard_error(values: np.ndarray) -> float:
-    """Return the standard error of a mean; of a single value nothing is known."""
-    return float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0
 
 
 def _sent(run: Run) -> float:

@@ -8,6 +8,7 @@ from fedfeast.studies.arms import LABELS
 from fedfeast.studies.choosing.advice import Advice, advise
 from fedfeast.studies.choosing.candidates import LeftOut
 from fedfeast.studies.choosing.comparing import Standing
+from fedfeast.studies.pairs import compare_arms
 from fedfeast.studies.plots import Plot, Scatter, ScatterPoint
 from fedfeast.studies.results import Results, capital
 from fedfeast.studies.study import Findings
@@ -23,52 +24,51 @@ def conclude_choice(results: Results, left_out: Sequence[LeftOut], minutes: floa
     """Rank the candidates and recommend one; minutes are those that each was to train."""
     standings = [Standing.of(name, arm.label, results.of(name)) for name, arm in results.arms.items()]
     standings.sort(key=lambda one: -one.merit)
-    advice = advise(standings, results.metric)
+    advice = advise(
+        standings, results.metric, lambda name: {pair.arm.name: pair for pair in compare_arms(results, name)}
+    )
     return Findings(
         (_table(results, standings, advice),),
         (_curves(results, standings),),
         (*advice.sentences, *_remarks(results, standings, advice, minutes), *_left_out(left_out)),
         (_picture(results, standings),),
         _facts(standings, advice, left_out),
+        advice.best.name,
     )
 
 
 def _table(results: Results, standings: Sequence[Standing], advice: Advice) -> Table:
-    shown, best = results.metric.shown, advice.best
+    shown = results.metric.shown
     bytes_unit, per_byte = _unit([one.traffic_bytes for one in standings], BYTES)
     macs_unit, per_pmac = _unit([one.pmacs for one in standings], MACS)
     all_served = all(one.served == 1 for one in standings)
     rows = []
     for one in standings:
-        behind = best.score_over(one)
-        lead = (None, None) if one is best else (shown(behind.lead), shown(behind.reach))
         served = () if all_served else (100 * one.served,)
-        costs = (one.rounds, one.traffic_bytes / per_byte, one.pmacs / per_pmac)
-        numbers = (*lead, shown(one.worst_score), *served, *costs)
-        score = results.cell(lambda outcome: outcome.score, one.name)
+        costs = (one.rounds, one.seconds, one.traffic_bytes / per_byte, one.pmacs / per_pmac)
+        cells = (Cell(Estimate(value)) for value in (shown(one.worst_score), *served, *costs))
         label = f"{one.label}{MARK}" if one is advice.recommended else one.label
-        rows.append(Row(label, (score, *(Cell(None if value is None else Estimate(value)) for value in numbers))))
+        rows.append(Row(label, (results.cell(lambda outcome: outcome.score, one.name), *cells)))
     columns = (
         Column(f"score{results.percent}"),
-        Column("behind the best"),
-        Column("by chance"),
         Column(f"worst tenth{results.percent}"),
         *(() if all_served else (Column("served (%)", 0),)),
         Column("rounds", 0),
-        Column(f"traffic ({bytes_unit})"),
-        Column(f"compute ({macs_unit})"),
+        Column("seconds", 0),
+        Column(f"{bytes_unit} sent", 1),
+        Column(macs_unit, 1),
     )
     note = (
         f"{MARK.strip()} recommended. Best score first: what the average client gets from the largest network that it "
-        "affords. A score that is behind the best by no more than chance makes (95 %) is a tie. Worst tenth: the "
-        "clients, by budgets, that are served worst. Traffic, both ways, and compute are of all clients and rounds."
+        f"affords. Worst tenth: the clients, by budgets, that are served worst. {bytes_unit} sent, both ways, and "
+        f"{macs_unit} computed are of all clients and rounds, seconds those of the rounds on this machine."
     )
     return Table("choose", f"Methods for {results.base.name}", "method", columns, tuple(rows), note=note)
 
 
 def _unit(values: Sequence[float], units: Sequence[tuple[str, float]]) -> tuple[str, float]:
-    """Return the largest unit in which the least value is no small fraction, and how much it is."""
-    return next((one for one in units if min(values) >= one[1] / 10), units[-1])
+    """Return the largest unit of which the least value is at least one, and how much it is."""
+    return next((one for one in units if min(values) >= one[1]), units[-1])
 
 
 def _picture(results: Results, standings: Sequence[Standing]) -> Scatter:
@@ -106,14 +106,14 @@ def _remarks(results: Results, standings: Sequence[Standing], advice: Advice, mi
     each = f"{results.base.training.rounds} rounds" if minutes is None else f"{minutes:g} minutes on this machine"
     remarks = [f"The order is that after {each} each; a longer training may change it."]
     if len(advice.recommended.outcomes) == 1:
-        remarks.append("One seed: how much training itself varies is not in what chance makes; --seeds 0,1,2 tells.")
+        remarks.append("One seed: how much training itself varies is not in what is called chance; see --seeds 0,1,2.")
     classes = results.base.data.facts.known.get("classes")
     if results.metric == ACCURACY and classes and advice.best.score - advice.best.score_reach <= 1 / classes:
         remarks.append(f"No candidate is clearly better than a guess, {1 / classes:.1%}: give them more time.")
     off = [one for one in standings if minutes is not None and abs(one.seconds / (60 * minutes) - 1) > OFF]
     if off:
         told = ", ".join(f"{one.label} {one.seconds:.0f} s" for one in off)
-        remarks.append(f"Trained for another time than planned, since the machine was busier or less busy: {told}.")
+        remarks.append(f"The machine was busier or less busy than when rounds were tried, so times differ: {told}.")
     return remarks
 
 

@@ -18,7 +18,9 @@ from fedfeast.whole_files import write_json
 # Settings that follow the number of rounds.
 SIZED = ("training.rounds", "training.warmup_rounds", "evaluation.every_rounds", "checkpoint.every_rounds")
 
-OnTrial = Callable[[int, int, str], None]  # a candidate is tried: its number, of so many, its label
+SWEEPS = 3  # of trials over all candidates
+
+OnTrial = Callable[[int, int, str], None]  # a trial begins: its number, of so many, whose it is
 
 
 @dataclass(frozen=True)
@@ -70,25 +72,28 @@ def _sized(candidate: Candidate, times: RoundTimes, seconds: float, validations:
     return Sized(replace(candidate, recipe=recipe), rounds, times.seconds_per_round, in_all)
 
 
-def _measure(
-    candidates: Sequence[Candidate], seconds: float, folder: Path, on_trial: OnTrial
-) -> tuple[RoundTimes, ...]:
+def _measure(candidates: Sequence[Candidate], seconds: float, folder: Path, on_trial: OnTrial) -> list[RoundTimes]:
     """Try a few rounds of every candidate; what the folder has of them is not tried again, so that rounds stay."""
     kept = _read(folder)
-    for number, candidate in enumerate(candidates, start=1):
-        name = folder_name(candidate.recipe)
-        if name not in kept:
-            on_trial(number, len(candidates), candidate.arm.label)
-            kept[name] = measure_rounds(candidate.recipe, seconds)
-            folder.mkdir(parents=True, exist_ok=True)
-            write_json(folder / TIMES_FILE, {one: asdict(times) for one, times in kept.items()})
-    return tuple(kept[folder_name(candidate.recipe)] for candidate in candidates)
+    names = [folder_name(candidate.recipe) for candidate in candidates]
+    # All in turn, several times over: what else the machine does then hits everybody, and the quickest trial counts.
+    for sweep in range(SWEEPS):
+        for number, (name, candidate) in enumerate(zip(names, candidates, strict=True), start=1):
+            if len(kept.get(name, [])) <= sweep:
+                on_trial(sweep * len(candidates) + number, SWEEPS * len(candidates), candidate.arm.label)
+                kept.setdefault(name, []).append(measure_rounds(candidate.recipe, seconds / SWEEPS))
+                folder.mkdir(parents=True, exist_ok=True)
+                trials = {one: [asdict(times) for times in of_one] for one, of_one in kept.items()}
+                write_json(folder / TIMES_FILE, trials)
+    return [min(kept[name][:SWEEPS], key=lambda times: times.seconds_per_round) for name in names]
 
 
-def _read(folder: Path) -> dict[str, RoundTimes]:
+def _read(folder: Path) -> dict[str, list[RoundTimes]]:
+    """Return the trials of every candidate that a folder has."""
     file = folder / TIMES_FILE
     try:
-        return {name: RoundTimes(**times) for name, times in json.loads(file.read_text()).items()}
+        kept = json.loads(file.read_text())
+        return {name: [RoundTimes(**times) for times in trials] for name, trials in kept.items()}
     except FileNotFoundError:
         return {}
     except (ValueError, TypeError, AttributeError) as error:
