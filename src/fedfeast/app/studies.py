@@ -109,8 +109,9 @@ class _Subject:
         from fedfeast.studies import CHOOSE
 
         if name != CHOOSE:
-            for words in ([recipe] if recipe else []) + ([f"--minutes {minutes:g}"] if minutes is not None else []):
-                raise InvalidInput(f"{words} is for study choose, and study {name} has its own: leave it out.")
+            extra = recipe or ("" if minutes is None else f"--minutes {minutes:g}")
+            if extra:
+                raise InvalidInput(f"{extra} is for study choose, and study {name} has its own: leave it out.")
         elif recipe is None:
             raise InvalidInput("study choose needs a recipe: give a name, e.g. digits, or a TOML file's path.")
         elif own_seed:

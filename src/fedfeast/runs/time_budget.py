@@ -85,6 +85,12 @@ class RoundTimes:
     seconds_at_end: float  # to measure the curves
     tried_rounds: int
     threads: int
+    processor_seconds_per_round: float | None = None  # of this process, where the processor does all the work
+
+    @property
+    def undisturbed_seconds(self) -> float:
+        """What a round takes where nothing else keeps the machine busy, as far as that can be told."""
+        return min(self.seconds_per_round, self.processor_seconds_per_round or self.seconds_per_round)
 
     @property
     def save_every(self) -> int:
@@ -158,7 +164,7 @@ def measure_rounds(recipe: Recipe, seconds: float) -> RoundTimes:
     threads = recipe.engine.threads or usable_cores()
     torch.set_num_threads(threads)
     federation = assemble(recipe)
-    tried, per_round, weights = _try_rounds(federation, min(TRIAL_SHARE * seconds, LONGEST_TRIAL))
+    tried, per_round, of_processor, weights = _try_rounds(federation, min(TRIAL_SHARE * seconds, LONGEST_TRIAL))
     points = federation.method.operating_points()  # at most: which sizes are followed may depend on the rounds
     if recipe.evaluation.sizes == "none" or recipe.evaluation.by == "clients":
         points = build_selection(recipe).points(points, federation.population.budgets_macs)
@@ -166,7 +172,8 @@ def measure_rounds(recipe: Recipe, seconds: float) -> RoundTimes:
     federation.validation.curve(federation.method, weights, points)
     validation = time.perf_counter() - started
     end = validation * _curves_over_validation(federation, len(points))
-    return RoundTimes(per_round, validation, end, tried, threads)
+    on_processor = of_processor if federation.device.type == "cpu" else None
+    return RoundTimes(per_round, validation, end, tried, threads, on_processor)
 
 
 def sized(recipe: Recipe, budget: TimeBudget, given: Mapping[str, Any]) -> Recipe:
@@ -175,19 +182,19 @@ def sized(recipe: Recipe, budget: TimeBudget, given: Mapping[str, Any]) -> Recip
     return resolve_recipe(recipe, {key: value for key, value in settings if key not in given})
 
 
-def _try_rounds(federation: Federation, seconds: float) -> tuple[int, float, torch.Tensor]:
-    """Run rounds for some time; return how many, the seconds of an average one, and the weights they lead to."""
+def _try_rounds(federation: Federation, seconds: float) -> tuple[int, float, float, torch.Tensor]:
+    """Run rounds for some time; return how many, what an average one takes, by the processor too, and the weights."""
     recipe, method = federation.recipe, federation.method
     engine, policy, flat = federation.engine(), federation.update_policy(), federation.initial_weights()
     state, rate = method.initial_state(), build_sgd(recipe, method).learning_rate
-    work, spent, done = _work_of_clients(federation), list[float](), list[float]()
+    work, spent, computed, done = _work_of_clients(federation), list[float](), list[float](), list[float]()
     began = time.perf_counter()
     # The first round is slower than the others, so that there are two at least.
     while len(spent) < 2 or time.perf_counter() - began < seconds:
         index = len(spent)
         generator = named_generator(recipe.seed, "cohort", index)
         cohort = sample_cohort(federation.participants, recipe.training.clients_per_round, generator)
-        started = time.perf_counter()
+        started, processor = time.perf_counter(), time.process_time()
         clients, planning = [federation.clients[one] for one in cohort], named_generator(recipe.seed, "plan", index)
         assignments, state = method.plan_round(state, flat, clients, index, planning)
         order = RoundOrder(flat, policy.weighed(assignments), index, rate, policy)
@@ -195,11 +202,13 @@ def _try_rounds(federation: Federation, seconds: float) -> tuple[int, float, tor
         flat = result.flat
         bool(torch.isfinite(flat).all())  # waits for a device
         spent.append(time.perf_counter() - started - result.setup_seconds)
+        computed.append(time.process_time() - processor)
         done.append(float(work[cohort].sum()))
     # Of a buffered merge only the first answers are trained for.
     answers = min(len(cohort), build_pace(recipe).buffer or len(cohort))
     mean_work = float(work[list(federation.participants)].mean()) * answers
-    return len(spent), max(sum(spent[1:]) / sum(done[1:]) * mean_work, 1e-6), flat
+    average = mean_work / sum(done[1:])
+    return len(spent), max(sum(spent[1:]) * average, 1e-6), max(sum(computed[1:]) * average, 1e-6), flat
 
 
 def _work_of_clients(federation: Federation) -> np.ndarray:

@@ -48,11 +48,11 @@ def size_candidates(
     seconds = 60 * minutes
     times = _measure(candidates, seconds, folder, on_trial)
     for candidate, measured in zip(candidates, times, strict=True):
-        if measured.seconds_per_round > seconds:
-            least = ceil(100 * max(one.seconds_per_round for one in times) / 60) / 100
+        if measured.undisturbed_seconds > seconds:
+            least = ceil(100 * max(one.undisturbed_seconds for one in times) / 60) / 100
             raise InvalidInput(
                 f"--minutes {minutes:g} is too short: a round of {candidate.arm.label} takes "
-                f"{format_seconds(measured.seconds_per_round)} here; give at least {least:g}, and rather many times "
+                f"{format_seconds(measured.undisturbed_seconds)} here; give at least {least:g}, and rather many times "
                 "that, or name quicker candidates with --arm."
             )
     # As many for each: who is validated more often has more rounds to choose the best from.
@@ -62,14 +62,14 @@ def size_candidates(
 
 def _sized(candidate: Candidate, times: RoundTimes, seconds: float, validations: int, given: Sequence[str]) -> Sized:
     training = candidate.recipe.training
-    rounds = int(seconds / times.seconds_per_round)
+    rounds = int(seconds / times.undisturbed_seconds)
     warmup = round(training.warmup_rounds * rounds / training.rounds)
     settings: dict[str, Any] = dict(
         zip(SIZED, (rounds, warmup, ceil(rounds / validations), times.save_every), strict=True)
     )
     recipe = resolve_recipe(candidate.recipe, {key: value for key, value in settings.items() if key not in given})
-    in_all = rounds * times.seconds_per_round + validations * times.seconds_per_validation + times.seconds_at_end
-    return Sized(replace(candidate, recipe=recipe), rounds, times.seconds_per_round, in_all)
+    in_all = rounds * times.undisturbed_seconds + validations * times.seconds_per_validation + times.seconds_at_end
+    return Sized(replace(candidate, recipe=recipe), rounds, times.undisturbed_seconds, in_all)
 
 
 def _measure(candidates: Sequence[Candidate], seconds: float, folder: Path, on_trial: OnTrial) -> list[RoundTimes]:
@@ -85,7 +85,7 @@ def _measure(candidates: Sequence[Candidate], seconds: float, folder: Path, on_t
                 folder.mkdir(parents=True, exist_ok=True)
                 trials = {one: [asdict(times) for times in of_one] for one, of_one in kept.items()}
                 write_json(folder / TIMES_FILE, trials)
-    return [min(kept[name][:SWEEPS], key=lambda times: times.seconds_per_round) for name in names]
+    return [min(kept[name][:SWEEPS], key=lambda times: times.undisturbed_seconds) for name in names]
 
 
 def _read(folder: Path) -> dict[str, list[RoundTimes]]:
