@@ -113,7 +113,7 @@ def _remarks(results: Results, standings: Sequence[Standing], advice: Advice, mi
     off = [one for one in standings if minutes is not None and abs(one.seconds / (60 * minutes) - 1) > OFF]
     if off:
         told = ", ".join(f"{one.label} {one.seconds:.0f} s" for one in off)
-        remarks.append(f"The machine was busier or less busy than when rounds were tried, so times differ: {told}.")
+        remarks.append(f"By the clock rounds took another time than planned, as where other work keeps a machine busy: {told}.")
     return remarks
 
 
