@@ -62,11 +62,7 @@ def study(dataset: str, folder: Path, rounds: int | None) -> str:
     """Run the study of natural clients, the timed run reused; return its tables as Markdown."""
     options = fedfeast.StudyOptions(dataset, rounds, runs=folder / "runs")
     result = fedfeast.study("natural", folder / dataset, options)
-    tables = []
-    for table in result.findings.tables:
-        rows = [table.header(), ["---"] * len(table.header()), *table.lines()]
-        tables.append(f"{table.full_title}:\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows))
-    return "\n\n".join([*tables, *result.findings.notes])
+    return "\n\n".join([*(table.to_markdown() for table in result.findings.tables), *result.findings.notes])
 
 
 def describe(results: Sequence[dict[str, Any]]) -> str:

@@ -32,11 +32,12 @@ def studies(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_from_python_a_study_returns_tables_and_curves(studies: Path) -> None:
     result = package.study("digits-all", studies / "digits", OPTIONS)
-    assert [table.name for table in result.findings.tables] == ["methods"]
+    assert [table.name for table in result.findings.tables] == ["methods", "pairs"]
     assert result.findings.plots[0].lines[0].label == "FEAST"
     assert (studies / "digits" / "report.html").is_file()
     assert (studies / "digits" / "tables" / "methods.tex").is_file()
-    assert all("Below 80 %" in note for note in result.findings.notes)
+    assert len(result.pairs) == len(result.results.arms) - 1
+    assert any(note.startswith("Ties with FEAST") for note in result.findings.notes)
 
 
 def test_tables_on_the_terminal_and_as_json(fedfeast: Command, studies: Path) -> None:

@@ -51,7 +51,8 @@ def study(  # noqa: PLR0913 - an argument an option
     seeds: Annotated[
         str | None,
         typer.Option(
-            help="One or several seeds, e.g. 0,1,2: mean and spread are reported; by default 0, or choose's recipe's."
+            help="One seed, or several, e.g. 0,1,2, for mean and spread; each trains all runs once. "
+            "By default 0; for choose the recipe's."
         ),
     ] = None,
     at_once: Annotated[

@@ -1,12 +1,10 @@
 """One run, from recipe to summary: the verbs of the command line for Python."""
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
-from statistics import median_low
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,7 +25,7 @@ from fedfeast.evaluation import (
 from fedfeast.evaluation.by_clients import KEPT_BACK
 from fedfeast.evaluation.evaluator import OnPoint
 from fedfeast.evaluation.fairness import Fairness, Participation, measure_fairness
-from fedfeast.federation import OperatingPoint, require_accountant, sampling_rate, spent_centrally, spent_epsilon
+from fedfeast.federation import OperatingPoint, require_accountant
 from fedfeast.frames import frame_of
 from fedfeast.machine import usable_cores
 from fedfeast.networks.built import Builder
@@ -35,26 +33,18 @@ from fedfeast.networks.normalisation import Statistics
 from fedfeast.own_code import remember
 from fedfeast.planning.outline import outline, refuse_larger_cohorts
 from fedfeast.planning.own_photos import PHOTO_MINUTES, is_photo_folder, recipe_for_photos
-from fedfeast.planning.plan import plan_traffic
 from fedfeast.planning.privacy_noise import measure_noise, warn_of_noise
-from fedfeast.population.natural import measure_correlation
-from fedfeast.recipes.building import (
-    build_central_privacy,
-    build_network,
-    build_privacy,
-    build_server,
-    builder_settings,
-)
+from fedfeast.recipes.building import build_central_privacy, build_network, builder_settings
 from fedfeast.recipes.recipe import Recipe, packaged_recipes, pairs_of, resolve_recipe
-from fedfeast.recipes.splitting import NaturalSplit
 from fedfeast.recipes.suitability import MEMBERS
 from fedfeast.runs.assembly import Federation, assemble
 from fedfeast.runs.builder_trial import warn_of_misfit
 from fedfeast.runs.checkpoint import Best, TrainingState
 from fedfeast.runs.folder import RunFolder
 from fedfeast.runs.interrupts import interruptible, uninterrupted
+from fedfeast.runs.kept.size_history import SizeHistory, read_sizes
 from fedfeast.runs.notebook import NotebookProgress, in_notebook, run_html
-from fedfeast.runs.size_history import SizeHistory, read_sizes
+from fedfeast.runs.summary import finished_rows, run_numbers
 from fedfeast.runs.time_budget import TimeBudget, TimeLimit, choose_budget, read_budget, sized, write_budget
 from fedfeast.runs.training import ClientSource, Observer, Silent, SimulatedClients, train_rounds
 from fedfeast.units import format_macs
@@ -290,14 +280,17 @@ class Run:
             self._refuse_to_replace_tests()
         validation, measured = self._measure(best, points, observer)
         curve = next((one.curve for one in measured.values()), validation)
-        numbers = {**self._numbers(state, best, curve), "validation_curve": validation.rows()}
+        numbers = {
+            **run_numbers(self.federation, self.folder, state, best, curve),
+            "validation_curve": validation.rows(),
+        }
         if not measured:
             numbers["curve_from"] = KEPT_BACK
         if any(one.clients for one in measured.values()):
             numbers["test_sets"] = {name: one.summary() for name, one in measured.items()}
             self.folder.write_client_values(measured)
         self.folder.kept_examples.save(next((one.right for one in measured.values()), None))
-        fairness = self._measure_fairness(self._finished_rows(state), curve, self.folder.own_values())
+        fairness = self._measure_fairness(finished_rows(self.folder, state), curve, self.folder.own_values())
         numbers["fairness"] = fairness.facts()
         self.folder.write_summary(numbers, curve)
         return curve
@@ -403,105 +396,6 @@ class Run:
                 "checkpoint, or move the summary away to measure what is left."
             )
 
-    def _finished_rows(self, state: TrainingState) -> list[dict[str, Any]]:
-        # A killed run may have rows beyond its checkpoint; they will be cut when it goes on.
-        return [row for row in self.folder.metrics() if row["round"] <= state.finished_rounds]
-
-    def _numbers(self, state: TrainingState, best: Best, curve: Curve) -> dict[str, Any]:
-        federation = self.federation
-        rows = self._finished_rows(state)
-        budgets = federation.population.budgets_macs
-        full = federation.method.network.layout.num_parameters
-        sent = sum(row["payload_parameters"] for row in rows)
-        returned = sum(row.get("returned_parameters", row["payload_parameters"]) for row in rows)
-        answers = sum(len(row["clients"]) for row in rows)
-        return {
-            "recipe": self.recipe.name,
-            "method": self.recipe.method_name,
-            "data": self.recipe.data.name,
-            "finished_rounds": state.finished_rounds,
-            "best_round": best.finished_rounds,
-            "validation_score": best.score,
-            **({"served_vector": best.vector} if build_server(self.recipe, federation.method).average else {}),
-            **curve.population_scores(budgets),
-            "served_share": curve.served_share(budgets),
-            "clients": len(budgets),
-            "participating_clients": len(federation.participants),
-            "traffic": {
-                "supernet_parameters": full,
-                "mean_payload_parameters": sent / max(answers, 1),  # nobody may have been drawn
-                "reduction": full * answers / max(sent, 1),
-                "parameters_both_ways": sent + returned,
-                **_count_bytes(rows),
-                "planned": plan_traffic(outline(self.recipe)),
-            },
-            "partition": federation.partition.report(),
-            **({} if federation.natural is None else _describe_clients(federation, federation.natural)),
-            "training_seconds": round(sum(row["seconds"] for row in rows), 2),
-            **_describe_clock(rows),
-            **_summarise_policy(self.recipe, rows),
-            **self._summarise_privacy(rows),
-        }
-
-    def _summarise_privacy(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return what privacy was spent; nothing where there is none."""
-        local, central = build_privacy(self.recipe), build_central_privacy(self.recipe)
-        if local is not None:
-            # A refused reply was sent all the same. Simulated noise is the same in a repeated round, a fleet's is new.
-            asked = self.folder.released() or Counter(client for row in rows for client in row["clients"])
-            most = max(asked.values(), default=0)
-            return {
-                "privacy": {
-                    "epsilon": spent_epsilon(local, most),
-                    "delta": local.delta,
-                    "participations": most,
-                    "median_epsilon": spent_epsilon(local, median_low(asked.values())) if asked else 0.0,
-                    "clip_norm": local.clip_norm,
-                    "noise_multiplier": local.noise_multiplier,
-                    "unit": "one client's whole data, each update on its own; no amplification by sampling is claimed",
-                }
-            }
-        if central is not None:
-            rate = sampling_rate(len(self.federation.participants), self.recipe.training.clients_per_round)
-            releases = self.folder.releases(rate, len(rows))
-            return {
-                "privacy": {
-                    "mechanism": "central",
-                    "epsilon": spent_centrally(central, releases),
-                    "delta": central.delta,
-                    "rounds": sum(releases.values()),
-                    "sampling_rate": max(releases, default=rate),
-                    "clip_norm": central.clip_norm,
-                    "noise_multiplier": central.noise_multiplier,
-                    "unit": "one client's whole data against none of it, in the weights of all rounds together; the "
-                    "server is trusted, and who takes part in a round must stay unknown",
-                }
-            }
-        return {}
-
-
-def _count_bytes(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the bytes of all messages of training by direction, where every round counted them."""
-    ways = ("bytes_down", "bytes_up")
-    return {way: sum(row[way] for row in rows) for way in ways if all(way in row for row in rows)}
-
-
-def _describe_clients(federation: Federation, natural: NaturalSplit) -> dict[str, Any]:
-    """Return who the data's clients are, and how their budgets go with their data."""
-    measured = measure_correlation(federation.population.budgets_macs, natural.sizes)
-    return {"division": natural.division.report(), "budgets_and_data": measured}
-
-
-def _describe_clock(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return how old merged answers were and what the simulated clock says, where there is anything to say."""
-    told: dict[str, Any] = {}
-    ages = [age for row in rows for age in row.get("ages", ())]
-    if ages:
-        told["ages"] = {"answers": len(ages), "mean": sum(ages) / len(ages), "oldest": max(ages)}
-    if "clock_seconds" in rows[-1]:
-        told["clock_seconds"] = rows[-1]["clock_seconds"]
-    return told
-
 
 def train(
     recipe: str | Path | Recipe,
@@ -569,15 +463,3 @@ def _reaching_budgets(recipe: str | Path | Recipe, settings: Mapping[str, Any]) 
 def evaluate(path: str | Path) -> Curve:
     """Measure every operating point of a run's best checkpoint on the test set."""
     return Run.open(path).evaluate()
-
-
-def _summarise_policy(recipe: Recipe, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what was refused and who lied; nothing where all of it is off."""
-    numbers: dict[str, Any] = {}
-    refused = [refusal for row in rows for refusal in row.get("refused", [])]
-    if refused or recipe.aggregation.refuse_multiple is not None:
-        by_client = Counter(refusal["client"] for refusal in refused)
-        numbers["refused_replies"] = {"count": len(refused), "by_client": dict(by_client.most_common())}
-    if recipe.adversary.share > 0:
-        numbers["adversary_share"] = recipe.adversary.share
-    return numbers

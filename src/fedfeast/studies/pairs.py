@@ -21,6 +21,7 @@ from fedfeast.studies.tables import Cell, Column, Estimate, Row, Table
 Verdict = Literal["better", "worse", "tie", "not judged"]
 UNJUDGED: Verdict = "not judged"
 EXAMPLES, CLIENTS, NOTHING = "test examples", "test clients", ""
+WITHOUT_EXAMPLES = "fedfeast evaluate keeps a run's test examples, which earlier versions did not"
 # Arms are compared where they share these; the rest of a population is whom they serve.
 SHARED, FREE_OF_SHARED = ("data", "population", "partition"), ("population.below_smallest", "population.pooled")
 
@@ -79,9 +80,13 @@ class Tested:
 
 def compare_arms(results: Results, reference: str | None = None) -> tuple[Pair, ...]:
     """Compare arms on the same clients and data with the one named, or with FEAST, or with the first of them."""
+    if reference is not None and reference not in results.arms:
+        raise InvalidInput(f"no arm {reference!r} to compare with: choose from {', '.join(results.arms)}.")
     pairs = []
     for group in _groups(results):
         against = _reference(group, reference)
+        if against is None:
+            continue
         pairs += [(arm, against, *_difference(results, arm, against)) for arm in group if arm != against]
     judged = [difference.p for _, _, difference, _ in pairs if difference.p is not None]
     corrected = iter(holm(judged))
@@ -125,7 +130,7 @@ def pairs_table(pairs: Sequence[Pair], results: Results) -> Table:
         )
         for pair in pairs
     )
-    unit = f"points of {results.measured_in}" if results.metric.is_share else f"{results.measured_in}, more is better"
+    unit = f"points of {results.measured_in}" if results.metric.is_share else f"gain in {results.measured_in}"
     return Table("pairs", "Which differences are larger than chance", "arm", columns, rows, unit, _note(pairs))
 
 
@@ -137,7 +142,7 @@ def describe_pairs(pairs: Sequence[Pair]) -> list[str]:
             "better": f"Better than {against} by more than chance",
             "worse": f"Worse than {against} by more than chance",
             "tie": f"Ties with {against}",
-            UNJUDGED: f"Not judged beside {against}, with one seed and nothing to pair over",
+            UNJUDGED: f"Not judged beside {against}, with one seed and nothing to pair over ({WITHOUT_EXAMPLES})",
         }
         beside = [pair for pair in pairs if pair.reference.label == against]
         for verdict, opening in openings.items():
@@ -183,12 +188,10 @@ def _groups(results: Results) -> list[list[Arm]]:
     return [members for _, members in groups if len(members) > 1]
 
 
-def _reference(group: Sequence[Arm], named: str | None) -> Arm:
+def _reference(group: Sequence[Arm], named: str | None) -> Arm | None:
+    """Return the arm that the others of a group stand beside; None where another group has the one named."""
     if named is not None:
-        found = [arm for arm in group if arm.name == named]
-        if not found:
-            raise InvalidInput(f"no arm {named!r} to compare with: choose from {', '.join(arm.name for arm in group)}.")
-        return found[0]
+        return next((arm for arm in group if arm.name == named), None)
     return next((arm for arm in group if arm.settings.get("method.name") == "feast"), group[0])
 
 

@@ -10,6 +10,9 @@ from fedfeast.runs import Run
 from fedfeast.studies import StudyResult
 from fedfeast.studies.protocol import departures, describe_protocol
 from fedfeast.studies.tables import EN_DASH, write_tables
+from fedfeast.units import format_seconds
+
+FURTHER_SEEDS = 2  # that a study with one is advised to add
 
 
 def write_study_report(result: StudyResult) -> list[Path]:
@@ -50,7 +53,21 @@ def notes_of(result: StudyResult) -> list[str]:
     """Return what a reader must know before the numbers."""
     why = [f"Why figures may differ from the paper's: {PAGE}."] if has_published(result) else []
     plan = result.plan
-    return [*departures(plan.base, bool(plan.study.datasets)), *result.findings.notes, *why]
+    return [*departures(plan.base, bool(plan.study.datasets)), *result.findings.notes, *_one_seed(result), *why]
+
+
+def _one_seed(result: StudyResult) -> list[str]:
+    """Say of a study with one seed what its margins leave out, and how long two more seeds would train."""
+    runs = {one.run.folder.path: one.run for one in result.results.outcomes if one.run is not None}
+    if len(result.plan.options.seeds) > 1 or not result.pairs:
+        return []
+    seconds = FURTHER_SEEDS * sum(float(run.summary["training_seconds"]) for run in runs.values())
+    others = ",".join(str(result.plan.options.seeds[0] + further) for further in range(FURTHER_SEEDS + 1))
+    return [
+        "One seed: margins hold what another test set would change, and not what another training would. "
+        f"--seeds {others} adds that, with {FURTHER_SEEDS * len(runs)} more runs; these would have trained "
+        f"{format_seconds(seconds)} at the pace of those that are here."
+    ]
 
 
 def has_published(result: StudyResult) -> bool:

@@ -1,1 +1,1 @@
-"""What a run keeps of what it used: hashes of its network's code and of its data, and its clients' statistics."""
+"""What a run keeps beside its weights: hashes of its code and its data, clients' statistics, the values of sizes."""

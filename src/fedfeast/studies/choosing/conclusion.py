@@ -105,15 +105,15 @@ def _remarks(results: Results, standings: Sequence[Standing], advice: Advice, mi
     """Say how far the comparison can be trusted."""
     each = f"{results.base.training.rounds} rounds" if minutes is None else f"{minutes:g} minutes on this machine"
     remarks = [f"The order is that after {each} each; a longer training may change it."]
-    if len(advice.recommended.outcomes) == 1:
-        remarks.append("One seed: how much training itself varies is not in what is called chance; see --seeds 0,1,2.")
     classes = results.base.data.facts.known.get("classes")
     if results.metric == ACCURACY and classes and advice.best.score - advice.best.score_reach <= 1 / classes:
         remarks.append(f"No candidate is clearly better than a guess, {1 / classes:.1%}: give them more time.")
     off = [one for one in standings if minutes is not None and abs(one.seconds / (60 * minutes) - 1) > OFF]
     if off:
         told = ", ".join(f"{one.label} {one.seconds:.0f} s" for one in off)
-        remarks.append(f"By the clock rounds took another time than planned, as where other work keeps a machine busy: {told}.")
+        remarks.append(
+            f"By the clock rounds took another time than planned, as where other work keeps a machine busy: {told}."
+        )
     return remarks
 
 

@@ -6,7 +6,7 @@ import torch
 from tiny import TINY
 
 from fedfeast.runs import Run
-from fedfeast.runs.size_history import read_sizes
+from fedfeast.runs.kept.size_history import read_sizes
 
 SHORT = {**TINY, "training.rounds": 3, "training.clients_per_round": 3, "evaluation.every_rounds": 2}
 LARGEST = {"evaluation.selection": "largest"}
