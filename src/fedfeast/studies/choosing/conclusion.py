@@ -111,9 +111,7 @@ def _remarks(results: Results, standings: Sequence[Standing], advice: Advice, mi
     off = [one for one in standings if minutes is not None and abs(one.seconds / (60 * minutes) - 1) > OFF]
     if off:
         told = ", ".join(f"{one.label} {one.seconds:.0f} s" for one in off)
-        remarks.append(
-            f"By the clock rounds took another time than planned, as where other work keeps a machine busy: {told}."
-        )
+        remarks.append(f"By the clock rounds took another time than planned, as on a busy machine: {told}.")
     return remarks
 
 
