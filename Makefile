@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup chromium compiler browser-runtime demo fleet-demo test gpu-test lint check audit dist hooks docs notebooks bench gpu-bench clean
+.PHONY: help setup chromium compiler browser-runtime demo fleet-demo test gpu-test lint check audit dist hooks docs notebooks pictures bench gpu-bench clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -70,6 +70,9 @@ docs: setup ## Build the site of all documents into build/site; a warning or a d
 
 notebooks: setup ## Execute the notebooks of docs/notebooks anew and keep their outputs
 	OMP_NUM_THREADS=1 $(BIN)/python docs/site/notebooks.py
+
+pictures: setup chromium ## Draw the pictures of docs/ anew from real runs (about five minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python docs/site/pictures.py
 
 bench: setup ## Measure speed and memory; results belong in benchmarks/results/
 	$(BIN)/python benchmarks/scripts/eager_overhead.py

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from fedfeast.serving.verification import verify as verify
     from fedfeast.studies import StudyOptions as StudyOptions
     from fedfeast.studies import StudyResult as StudyResult
+    from fedfeast.studies.entry import choose as choose
     from fedfeast.studies.entry import study as study
 
     measure, plan, report, search = measure_device, plan_recipe, write_report, search_recipe
@@ -67,6 +68,7 @@ _PUBLIC = {
     "StudyResult": ("fedfeast.studies", "StudyResult"),
     "check": ("fedfeast.networks.built", "check"),
     "check_method": ("fedfeast.runs.contract", "check_method"),
+    "choose": ("fedfeast.studies.entry", "choose"),
     "draw_curves": ("fedfeast.presentation.pictures", "draw_curves"),
     "elastic": ("fedfeast.networks.built", "elastic"),
     "evaluate": ("fedfeast.runs", "evaluate"),

@@ -8,8 +8,8 @@ GIB = 2**30  # bytes
 
 
 def format_macs(macs: float, digits: int = 4) -> str:
-    """Return MACs for people, e.g. 24.97M or 412.3k."""
-    for unit, scale in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+    """Return MACs for people, e.g. 24.97M or 412.3k; of a training also 31.32P."""
+    for unit, scale in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if macs >= scale:
             return f"{macs / scale:.{digits}g}{unit}"
     return f"{macs:.0f}"
@@ -30,6 +30,11 @@ def format_seconds(seconds: float) -> str:
             count = seconds / scale
             return f"{count:,.0f} {unit}" if count >= 100 or unit == "min" else f"{count:.2g} {unit}"
     return f"{seconds:.3g} s"
+
+
+def format_threads(count: int) -> str:
+    """Return 1 thread, or 2 threads."""
+    return f"{count} thread{'' if count == 1 else 's'}"
 
 
 @lru_cache(maxsize=64)  # a plan asks again for every client

@@ -62,7 +62,8 @@ def test_the_list(fedfeast: Command) -> None:
     assert "zipf-sensitivity" in shown
     assert "trains nothing" in shown
     names = [one["name"] for one in json.loads(fedfeast("study", "list", "--json").stdout)["studies"]]
-    assert len(names) == 23
+    assert len(names) == 24
+    assert names[-1] == "choose"
     assert "figure1-gamma" in names
 
 
@@ -82,6 +83,20 @@ def test_the_list(fedfeast: Command) -> None:
         (["digits-all", "--at-once", "2", "--mps"], "--mps is for CUDA devices, and these runs are on the CPU"),
         (["digits-all", "--set", "seed=3"], "use --seeds"),
         (["digits-all", "--set", "training.round=3"], "did you mean 'training.rounds'?"),
+        (["digits-all", "digits"], "digits is for study choose, and study digits-all has its own: leave it out"),
+        (["digits-all", "--minutes", "3"], "--minutes 3 is for study choose, and study digits-all has its own"),
+        (["choos"], "did you mean 'choose'?"),
+        (["choose"], "study choose needs a recipe: give a name, e.g. digits, or a TOML file's path"),
+        (["choose", "digit", "--minutes", "3"], "unknown recipe 'digit' (did you mean 'digits'?)"),
+        (["choose", "digits"], "study choose needs to know how long candidates train: give --minutes"),
+        (["choose", "digits", "--minutes", "0"], "--minutes 0: give a number above 0"),
+        (
+            ["choose", "digits", "--minutes", "3", "--dataset", "digits"],
+            "study choose takes the data of its recipe",
+        ),
+        (["choose", "digits", "--minutes", "3", "--rounds", "9"], "and --rounds 9 the same number of rounds"),
+        (["choose", "digits", "--minutes", "3", "--arm", "fest"], "--arm 'fest' is no method: choose from feast"),
+        (["choose", "digits", "--rounds", "3", "--set", "method.name=feast"], "the study chooses its methods"),
         (["figure1-gamma", "--set", "population.gamma=0.5"], "is what study figure1-gamma varies by itself"),
     ],
 )
@@ -126,6 +141,21 @@ def test_a_stop_says_where_and_how_to_go_on(fedfeast: Command, tmp_path: Path, m
     assert said.stderr.startswith("Stopped in its preparation; all of it is saved. Go on with:")
 
 
+def test_a_choice_says_who_is_left_out_and_in_the_end_which_to_take(fedfeast: Command, tmp_path: Path) -> None:
+    levels = ["--set", "resnet.stage_channels=[64, 64, 128, 256]"]
+    words = ["study", "choose", "digits", "--out", tmp_path / "choice", "--arm", "fedavg", "--arm", "fjord"]
+    words += ["--minutes", "0.02", *WORDS[2:6], *levels]
+    printed = fedfeast(*words).stdout
+    said = [printed.index(part) for part in ("candidates  FedAvg\n", "left out    FjORD: client", "run 1 of 1  FedAvg")]
+    assert said == sorted(said)
+    for part in ("trying how long a round takes  1 of 3  FedAvg", "rounds      FedAvg ", "Take FedAvg", "report.html"):
+        assert part in printed
+    again = fedfeast(*words, "--json")
+    assert json.loads(again.stdout)["recommended"] == "fedavg"
+    assert "finished before" in again.stderr
+    assert "trying" not in again.stderr
+
+
 def test_the_way_on_is_the_command_that_was_given() -> None:
     options = StudyOptions("digits", 3, (0, 1), ["a.b=c d"], Path("my runs"), track=["tensorboard"])
     words = "study footprint --out 'my study' --runs 'my runs' --dataset digits --rounds 3 --seeds 0,1 --set 'a.b=c d'"
@@ -133,6 +163,8 @@ def test_the_way_on_is_the_command_that_was_given() -> None:
     assert command_line(Ranks(), study_words("footprint", Path("my study"), options)) == f"fedfeast {words}"
     plain = study_words("footprint", None, StudyOptions())
     assert command_line(Ranks(0, 2, 2), plain) == "torchrun --nproc-per-node 2 -m fedfeast study footprint"
+    chosen = study_words("choose", None, StudyOptions(), ["my.toml", "--minutes", "5"])
+    assert chosen == ["study", "choose", "my.toml", "--minutes", "5"]
     assert at_once_words(1, None) == []
     assert at_once_words(4, None) == ["--at-once", "4"]
     assert at_once_words(4, False) == ["--at-once", "4", "--no-mps"]

@@ -45,6 +45,8 @@ STRANGE: list[Any] = [
     {"a": []},
     {"a": [1, 2, 3]},
     {"b": [1, inf]},
+    {"student": [10**400, 1]},
+    {"student": [1, 10**400]},
 ]
 RULES = {f"a {rule}": [f"aggregation.rule={rule}"] for rule in ("clipped-mean", "trimmed-mean", "median")}
 CASES = {method: [f"method.name={method}"] for method in METHODS} | RULES
@@ -203,6 +205,7 @@ def test_a_thousand_answers_of_any_kind_end_in_refusals_alone(grid: LocalGrid, m
     this = engine_module._Round(order, order.policy.aggregator(flat, 1, checked=True))
     size = assignment.slice_map.payload
     shapes: list[tuple[int, ...]] = [(), (0,), (-1, -1), (size,), (size, 1), (1,) * 12, (2**62, 4), (size + 1,)]
+    shapes.append((0, *[2**31 - 1] * 4))
     for number in range(1000):
         report: Any = {"num_examples": 1, "num_steps": 1, "losses": {"student": [1.0, 1]}}
         report[str(draw.choice([*report, "more"]))] = STRANGE[int(draw.integers(len(STRANGE)))]

@@ -208,6 +208,27 @@ def test_a_name_belongs_to_the_key_it_was_registered_with(
     assert "client-000" not in again._present()
 
 
+@pytest.mark.parametrize("owner_comes", ["together", "later"])
+def test_a_registered_name_is_its_owners_before_it_has_joined(
+    grid: LocalGrid, make_fleet: MakeFleet, owner_comes: str
+) -> None:
+    # Node 30 answers after node 10, whose name it gives; it was registered, without a name of its own.
+    grid.nodes[30] = {"partition-id": 1, "num-partitions": 3, "name": "client-000"}
+    grid.registered = {10: ("client-000", b"key 0"), 30: ("", b"key 30")}
+    fleet = make_fleet(grid, "fleet.least_clients=3")
+    owner = grid.nodes[10]
+    if owner_comes == "later":
+        del grid.nodes[10]
+        fleet._look_round(0)
+        fleet._look_round(0)  # the thief is known, and nobody was admitted yet
+        grid.nodes[10] = owner
+    fleet.gather(0)
+    assert fleet.node_of(fleet.roster.clients[0]) == 10
+    fleet.gather(1)
+    assert fleet.node_of(fleet.roster.clients[0]) == 10
+    assert set(fleet.nodes_by_name().values()) == {10, 11, 12}
+
+
 def test_a_thousand_introductions_of_any_kind_end_in_refusals_alone(
     grid: LocalGrid, make_fleet: MakeFleet, caplog: pytest.LogCaptureFixture
 ) -> None:

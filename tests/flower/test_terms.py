@@ -112,8 +112,29 @@ def test_no_path_of_the_servers_recipe_is_opened_here(tmp_path: Path) -> None:
         f'[population]\nsource = "file"\nfile = "{tmp_path}/mine.csv"',
         f'[partition]\nfile = "{tmp_path}/mine.csv"',
         f'split_file = "{tmp_path}/mine.csv"',
+        f'[simulation]\nspeeds = "{tmp_path}/mine.csv"',
     )
     for section in named:
         terms = read_terms(told(recipe=f'name = "a"\n[data]\nname = "digits"\n{section}\n'))
         with pytest.raises(InvalidInput, match="names a file that the terms do not bring"), terms.opened():
             pytest.fail("must not be opened")
+    for name in (str(tmp_path), "../mine", ".."):
+        terms = read_terms(told(recipe=f'name = "a"\n[data]\nname = "{name}"\n'))
+        with pytest.raises(InvalidInput, match="names a file that the terms do not bring"), terms.opened():
+            pytest.fail("must not be opened")
+
+
+def test_places_of_a_servers_recipe_are_not_taken_over(tmp_path: Path) -> None:
+    text = f'name = "a"\n[data]\nname = "digits"\nfolder = "{tmp_path}"\n[network]\nweights = "{tmp_path}/weights"\n'
+    with read_terms(told(recipe=text)).opened() as theirs:
+        assert (theirs.data.folder, theirs.network.weights) == (None, None)
+    with read_terms(told(recipe=text)).opened({"data.folder": "mine"}) as theirs:
+        assert theirs.data.folder == "mine"
+
+
+def test_a_recipe_nested_beyond_all_depth_is_a_sentence() -> None:
+    with (
+        pytest.raises(InvalidInput, match="it is nested too deeply"),
+        read_terms(told(recipe=f"a = {'[' * 5000}")).opened(),
+    ):
+        pytest.fail("must not be opened")

@@ -87,6 +87,10 @@ def test_bytes_that_do_not_fit_are_refused() -> None:
     for shape in ((-2, -1), (1,) * 9):
         with pytest.raises(Unreadable, match="an array of shape"):
             wire.from_array(Array("float32", shape, wire.RAW, b"\0" * 8))
+    endless: list[tuple[int, ...]] = [(0, *[2**31 - 1] * 4), (0, 2**63), (2**70, 0)]  # no bytes, and no such strides
+    for sizes in endless:
+        with pytest.raises(Unreadable, match="an array of shape"):
+            wire.from_array(Array("float32", sizes, wire.RAW, b""))
     assert wire.from_array(Array("float32", (0, 3), wire.RAW, b"")).shape == (0, 3)
 
 

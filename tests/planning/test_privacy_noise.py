@@ -60,6 +60,12 @@ def test_drowned_updates_are_said_with_the_population_they_need(caplog: pytest.L
         assert part in caplog.messages[0]
 
 
+def test_loud_noise_is_a_number_that_is_read_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "fedfeast"):
+        warn_of_noise(PrivacyNoise(1532.6, 546_906, 10, 40), 2.0)
+    assert "is 1,533 times the update itself" in caplog.messages[0]
+
+
 def test_the_example_of_the_page_is_heard_above_its_noise() -> None:
     settings = {"variants.cache": "members", **private_clients.SETTINGS, **builder_settings(private_clients.small)}
     recipe = load_recipe("digits", settings)

@@ -97,15 +97,17 @@ def test_a_heat_map_in_the_words_of_charts_js() -> None:
 
 def test_series_are_told_apart_by_colour_or_mark() -> None:
     colours = len(re.findall(r"--series-\d:", read_asset("style.css")))
-    assert len({(number % colours, mark_of(number)) for number in range(90)}) == 90
-    assert len({mark_of(number) for number in range(9)}) == 9, "told apart without colours, too"
+    assert len({(number % colours, mark_of(number)) for number in range(170)}) == 170
+    assert len({mark_of(number) for number in range(17)}) == 17, "told apart without colours, too"
 
 
 def test_both_renderers_know_every_mark() -> None:
     script = read_asset("charts.js")
     shapes = re.search(r"const SHAPES = \{\n(.*?)\n  \};", script, re.S)
     assert shapes is not None
-    drawn = set(re.findall(r"^    (\w+)[:,]", shapes[1], re.M)) | set(re.findall(r'kind === "(\w+)"', script))
+    filled = re.findall(r"^    (\w+)[:,]", shapes[1], re.M)
+    assert ("dot", *filled) == FILLED_MARKS, "and count them alike"
+    drawn = set(filled) | set(re.findall(r'kind === "(\w+)"', script))
     assert drawn - {"grid"} | {"dot"} == set(get_args(Mark)) == set(MARKERS)
     assert set(FILLED_MARKS) < set(get_args(Mark))
 

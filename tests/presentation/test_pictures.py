@@ -14,6 +14,7 @@ from fedfeast.planning.searching import search_recipe
 from fedfeast.presentation.chart import (
     ACCURACY,
     DASHED,
+    FILLED_MARKS,
     AnyChart,
     Axis,
     Bar,
@@ -128,7 +129,7 @@ def test_intervals_are_drawn_and_within_the_axis() -> None:
 
 
 def test_a_picture_shows_what_the_page_shows() -> None:
-    several = [line(f"series {number}", number, mark_of(number)) for number in range(12)]
+    several = [line(f"series {number}", number, mark_of(number)) for number in range(len(FILLED_MARKS))]
     chart = over_macs(*several)
     (axes,) = figure_of([chart]).axes
     drawn = {str(one.get_label()): one for one in axes.get_lines()}
@@ -141,7 +142,7 @@ def test_a_picture_shows_what_the_page_shows() -> None:
         pairs = zip(np.asarray(shown.get_xdata()), np.asarray(shown.get_ydata()), strict=True)
         assert [list(pair) for pair in pairs] == series["points"]
     looks = {(one.get_color(), one.get_marker()) for one in axes.get_lines()}
-    assert len(looks) == 12
+    assert len(looks) == len(several)
 
 
 def test_every_mark_has_a_marker_of_its_own() -> None:

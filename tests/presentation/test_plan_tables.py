@@ -5,8 +5,10 @@ import pytest
 from rich.console import Console, RenderableType
 
 from fedfeast.planning import plan_recipe
-from fedfeast.presentation.plan_tables import describe_device, describe_methods, describe_plans
+from fedfeast.presentation.plan_tables import describe_device, describe_methods, describe_plans, describe_recipes
 from fedfeast.recipes import load_recipe
+from fedfeast.recipes.recipe_list import list_recipes
+from fedfeast.units import format_macs
 
 MEASURED: dict[str, Any] = {
     "recipe": "digits",
@@ -49,6 +51,34 @@ def printed(parts: list[RenderableType], width: int = 140) -> str:
     return stream.getvalue()
 
 
+@pytest.mark.parametrize("recipe", ["digits-ladder", "cifar100-paper"])
+@pytest.mark.parametrize("width", [60, 80])
+def test_no_number_of_a_plan_is_cut(width: int, recipe: str) -> None:
+    plan = plan_recipe(recipe)
+    text = printed(describe_plans([plan]), width)
+    assert "…" not in text
+    words = set(text.split())
+    for level in plan["levels"]:
+        assert {format_macs(level["largest_macs"]), format_macs(level["pass_macs"])} <= words
+        assert f"{level['payload_parameters']:,.0f}" in words
+    assert {f"{part['parameters']:,}" for part in plan["coverage"]["parts"] if part["stage"] == "stem"} <= words
+    assert {"clients", "variants", "examples", "parameters", "routed"} <= words, "nor headings"
+
+
+def test_small_amounts_are_in_units_that_suit_them() -> None:
+    text = printed(describe_plans([plan_recipe("digits-ladder")]))
+    rows = {" ".join(line.replace("│", " ").split()) for line in text.splitlines()}
+    assert "traffic a round and in all, both ways 5.47 MB, 328 MB" in rows
+    assert "training compute (MACs) 63.78G" in rows
+
+
+def test_recipes_have_their_whole_names_in_a_narrow_terminal() -> None:
+    recipes = list_recipes()
+    text = printed(describe_recipes(recipes), width=60)
+    assert {one["name"] for one in recipes} <= set(text.splitlines())
+    assert "data digits, 40 clients, 60 rounds" in text
+
+
 def test_payloads_are_whole_numbers_that_are_never_cut() -> None:
     plan = plan_recipe("cifar100-paper")
     text = printed(describe_plans([plan]), width=80)
@@ -72,7 +102,7 @@ def test_one_plan_shows_levels_and_coverage_and_several_stand_side_by_side() -> 
         "55,682,916",
         "6.79x",
         "43.42x / 22.94x / 111.45x",
-        "31.01; 19.86",
+        "31.01P; 19.86P",
         "31 / 6 / 63",
         "35,602,596",
         "stage4",

@@ -42,6 +42,9 @@ def test_one_run_on_one_self_contained_page(runs: dict[str, fedfeast.Run], tmp_p
     table = page.split("<h3>Who is slow, who is left out</h3>")[1].split("</table>")[0]
     assert table.count("<tr>") == 11, "a heading and ten tenths"
     assert "Simulated clients are never late" in table
+    tiles = re.findall(r'<div class="tile"><b>([^<]*)</b><span>([^<]*)</span>', page)
+    assert {"messages to clients", "messages back"} <= {label for _, label in tiles}
+    assert max(len(value) for value, _ in tiles) <= 12, "large letters for few words"
     assert all(file.is_file() for file in files)
 
 

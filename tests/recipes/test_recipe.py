@@ -178,10 +178,10 @@ def test_the_baselines_network_has_a_section() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"training.round": 5}, r"unknown key 'training.round': did you mean 'training.rounds'\?"),
-        ({"gamma": 1}, r"unknown key 'gamma': did you mean 'population.gamma'\?"),
-        ({"trainig.rounds": 5}, r"unknown key 'trainig': did you mean 'training'\?"),
-        ({"method.rul": "full"}, r"unknown key 'method.rul': did you mean 'method.rule'\?"),
+        ({"training.round": 5}, r"unknown key 'training.round' \(did you mean 'training.rounds'\?\)\."),
+        ({"gamma": 1}, r"unknown key 'gamma' \(did you mean 'population.gamma'\?\)\."),
+        ({"trainig.rounds": 5}, r"unknown key 'trainig' \(did you mean 'training'\?\)\."),
+        ({"method.rul": "full"}, r"unknown key 'method.rul' \(did you mean 'method.rule'\?\)\."),
         ({"method.name": "feest"}, r"method.name = 'feest' is unknown \(did you mean 'feast'\?\)"),
         ({"method.rule": "everything"}, "method.rule = 'everything': input should be 'full'"),
         ({"method.max_macs": 3.0}, "unknown key 'method.max_macs'"),
@@ -206,7 +206,7 @@ def test_the_baselines_network_has_a_section() -> None:
         ({"method.name": "scalefl", "method.levels": [1, 0.5]}, "method.levels.0 = 1: input should be a valid tuple"),
         ({"method.name": "scalefl", "method.levels": 4}, "method.levels = 4: input should be a valid tuple"),
         ({"method.name": "heterofl", "method.widths": ["wide"]}, "method.widths.0 = 'wide'"),
-        ({"method.name": "heterofl", "method.width": [0.5]}, r"'method.width': did you mean 'method.widths'\?"),
+        ({"method.name": "heterofl", "method.width": [0.5]}, r"'method.width' \(did you mean 'method.widths'\?\)\."),
         ({"method.name": "heterofl", "method.weighting": "counts"}, "method.weighting = 'counts': input should be"),
         ({"method.name": "fiarse", "method.layerwise": 1}, "method.layerwise = 1"),
         ({"resnet.stem_channels": 64}, r"unknown key 'resnet.stem_channels'"),

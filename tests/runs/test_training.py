@@ -361,6 +361,8 @@ def test_who_was_asked_is_mended_or_refused_at_the_start(tmp_path: Path, tail: b
     with pytest.raises(InvalidInput, match=sentence):
         Run.open(run.folder.path).train()
     assert len(run.folder.metrics()) == 2, "nothing was trained"
-    (run.folder.path / "released.jsonl").write_bytes(whole[:-5])
-    with pytest.raises(InvalidInput, match="is cut off, and rounds are missing in it whose privacy was spent"):
-        Run.open(run.folder.path).train()
+    first, second = whole.splitlines(keepends=True)
+    for left, lost in ((whole[:-5], 2), (first, 2), (second, 1), (b"", 1)):  # in a line, and between two
+        (run.folder.path / "released.jsonl").write_bytes(left)
+        with pytest.raises(InvalidInput, match=f"is cut off: round {lost} is missing in it, whose privacy was spent"):
+            Run.open(run.folder.path).train()

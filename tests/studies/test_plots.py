@@ -3,9 +3,10 @@ from collections.abc import Callable
 import pytest
 
 from fedfeast.methods import METHODS
-from fedfeast.presentation.chart import DASHED, FILLED_MARKS, Series
+from fedfeast.presentation.chart import DASHED, Series
 from fedfeast.presentation.palette import colour_of
 from fedfeast.presentation.pictures import figure_of
+from fedfeast.studies.arms import LABELS, LOOKS, look_of
 from fedfeast.studies.catalogue.digits import DIGITS
 from fedfeast.studies.plots import Line, Plot, PlotPoint
 from fedfeast.studies.results import Results
@@ -63,10 +64,18 @@ def test_no_two_methods_of_a_study_look_alike(make_up: MakeUp) -> None:
     results = make_up(DIGITS, "digits")
     chart = results.plot("methods", "Methods", "", [results.line(arm) for arm in results.arms]).chart()
     assert len(looks(chart.series)) == len(METHODS)
-    assert len({one.mark for one in chart.series}) == len(FILLED_MARKS), "nor, as far as marks go, without colours"
+    assert len({one.mark for one in chart.series}) == len(METHODS), "nor without colours"
     shown = [one for one in figure_of([chart]).axes[0].get_lines() if not str(one.get_label()).startswith("_")]
     assert len(shown) == len(METHODS)
     assert len({(str(one.get_color()), str(one.get_marker())) for one in shown}) == len(METHODS)
+
+
+def test_every_method_keeps_its_look() -> None:
+    assert sorted(LOOKS) == sorted(METHODS) == sorted(LABELS)
+    assert LOOKS[:4] == ("feast", "heterofl", "scalefl", "fiarse")
+    assert LOOKS[-1] == "splitmix", "a new method comes after it"
+    assert [look_of(method, ["fedavg", "feast"]) for method in ("feast", "fedavg")] == [0, 9]
+    assert [look_of(method, ["mine", "feast", "yours"]) for method in ("mine", "yours")] == [15, 16]
 
 
 def test_the_numbers_for_programs_keep_their_names() -> None:

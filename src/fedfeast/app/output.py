@@ -1,6 +1,8 @@
 """What commands say: results for people or as JSON, and what went wrong."""
 
 import json
+import re
+import textwrap
 from typing import Any
 
 from rich.console import Console, RenderableType
@@ -13,12 +15,24 @@ def console_for(as_json: bool, quiet: bool = False) -> Console:
 
 
 def show(console: Console, *parts: RenderableType) -> None:
-    """Print parts one below the other; a string is a plain line that is never broken."""
+    """Print parts one below the other; a string is a plain line that is never broken but for a narrow terminal."""
     for part in parts:
         if isinstance(part, str):
-            console.print(part, highlight=False, markup=False, soft_wrap=True)
+            text = fitted(part, console.width) if console.is_terminal else part
+            console.print(text, highlight=False, markup=False, soft_wrap=True)
         else:
             console.print(part)
+
+
+def fitted(line: str, width: int) -> str:
+    """Break a line between words, what follows below its first value; lines that begin with spaces stay as they are."""
+    label = re.match(r"\S[\w ]*?\s{2,}", line)
+    indent = " " * label.end() if label else ""
+    if len(line) <= width or line.startswith(" ") or 2 * len(indent) > width:
+        return line
+    return "\n".join(
+        textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    )
 
 
 def print_result(content: Any, parts: list[RenderableType], as_json: bool) -> None:

@@ -20,12 +20,12 @@ recipes_app = typer.Typer(
 @recipes_app.command("list")
 def list_command(as_json: JsonOption = False) -> None:
     """Show every shipped recipe: what it trains, on which data, and whether these are here."""
-    from fedfeast.presentation.plan_tables import recipe_table
+    from fedfeast.presentation.plan_tables import describe_recipes
     from fedfeast.recipes.recipe_list import list_recipes
 
     recipes = list_recipes()
     told = "fedfeast recipes show NAME prints one; fedfeast train NAME trains it."
-    print_result(recipes, [recipe_table(recipes), told], as_json)
+    print_result(recipes, [*describe_recipes(recipes), told], as_json)
 
 
 @recipes_app.command()

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
@@ -19,13 +20,21 @@ from fedfeast.app.options import (
 from fedfeast.app.output import console_for, print_error, print_result, show
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
-    from fedfeast.studies import StudyOptions, StudyResult
+    from fedfeast.studies import StudyOptions, StudyPlan, StudyResult
+    from fedfeast.studies.choosing import LeftOut, Sized
 
 
 def study(  # noqa: PLR0913 - an argument an option
-    name: Annotated[str, typer.Argument(help="A study, or list to see them all.")],
+    name: Annotated[str, typer.Argument(help="A study, list to see them all, or choose: which method for RECIPE?")],
+    recipe: Annotated[
+        str | None, typer.Argument(help="For choose alone: a shipped recipe, such as digits, or a TOML file's path.")
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="For choose alone: train every candidate for this time; or give --rounds for all of them."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="The study's folder; studies/NAME by default.")] = None,
     runs: Annotated[
         Path | None,
@@ -36,11 +45,16 @@ def study(  # noqa: PLR0913 - an argument an option
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of every run, to shorten a study.")] = None,
     arm: Annotated[
-        list[str] | None, typer.Option(help="Only this arm, e.g. A-0.2 of plus; may be given several times.")
+        list[str] | None,
+        typer.Option(help="Only this arm, e.g. A-0.2 of plus or a method of choose; may be given several times."),
     ] = None,
     seeds: Annotated[
-        str, typer.Option(help="One seed, or several, e.g. 0,1,2, for mean and spread; each trains all runs once.")
-    ] = "0",
+        str | None,
+        typer.Option(
+            help="One seed, or several, e.g. 0,1,2, for mean and spread; each trains all runs once. "
+            "By default 0; for choose the recipe's."
+        ),
+    ] = None,
     at_once: Annotated[
         int, typer.Option(help="How many runs share the device, a process each; they come out as one by one.")
     ] = 1,
@@ -61,28 +75,93 @@ def study(  # noqa: PLR0913 - an argument an option
 
     if name == "list":
         _list_studies(as_json)
-    else:
-        options = StudyOptions(dataset, rounds, parse_seeds(seeds), settings or (), runs, arm or (), track or ())
-        words = [*study_words(name, out, options), *at_once_words(at_once, mps), *trust_words(trust)]
-        refuse_at_once(at_once, mps)
-        _run_study(name, out, options, at_once, mps, words, as_json)
+        return
+    given = None if seeds is None else parse_seeds(seeds)
+    options = StudyOptions(dataset, rounds, given or (0,), settings or (), runs, arm or (), track or ())
+    refuse_at_once(at_once, mps)
+    subject = _Subject.of(name, recipe, minutes, out, options, given is None)
+    words = [*subject.words(), *at_once_words(at_once, mps), *trust_words(trust)]
+    _run_study(subject, at_once, mps, words, as_json)
 
 
-def _run_study(
-    name: str,
-    out: Path | None,
-    options: "StudyOptions",
-    at_once: int,
-    mps: bool | None,
-    words: Sequence[str],
-    as_json: bool,
-) -> None:
+@dataclass(frozen=True)
+class _Subject:
+    """What a study is about: its name, and for choose a recipe and a time."""
+
+    name: str
+    recipe: str | None
+    minutes: float | None
+    out: Path | None
+    options: "StudyOptions"
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        recipe: str | None,
+        minutes: float | None,
+        out: Path | None,
+        options: "StudyOptions",
+        own_seed: bool,
+    ) -> Self:
+        """Refuse a recipe or time that the study has no use for, and choose without a recipe."""
+        from fedfeast.errors import InvalidInput
+        from fedfeast.recipes import load_recipe
+        from fedfeast.studies import CHOOSE
+
+        if name != CHOOSE:
+            extra = recipe or ("" if minutes is None else f"--minutes {minutes:g}")
+            if extra:
+                raise InvalidInput(f"{extra} is for study choose, and study {name} has its own: leave it out.")
+        elif recipe is None:
+            raise InvalidInput("study choose needs a recipe: give a name, e.g. digits, or a TOML file's path.")
+        elif own_seed:
+            options = replace(options, seeds=(load_recipe(recipe, options.given()).seed,))
+        return cls(name, recipe, minutes, out, options)
+
+    def words(self) -> list[str]:
+        """Return the words of the command line that goes on with it."""
+        timed = [] if self.minutes is None else ["--minutes", f"{self.minutes:g}"]
+        return study_words(self.name, self.out, self.options, [*([self.recipe] if self.recipe else []), *timed])
+
+    def plan(self, console: "Console") -> "StudyPlan":
+        """Plan it; choose says on the way who takes part, and for how many rounds."""
+        from fedfeast.studies.choosing import plan_choice
+        from fedfeast.studies.entry import plan_by_name
+
+        if self.recipe is None:
+            return plan_by_name(self.name, self.out, self.options)
+        return plan_choice(self.recipe, self.minutes, self.out, self.options, _Preparation(console))
+
+
+class _Preparation:
+    """Shows how a choice is prepared, in lines that stay."""
+
+    def __init__(self, console: "Console") -> None:
+        self._console = console
+
+    def on_candidates(self, labels: Sequence[str], left_out: Sequence["LeftOut"]) -> None:
+        """Name who takes part, and who does not and why."""
+        show(self._console, f"candidates  {', '.join(labels)}", *(f"left out    {one}" for one in left_out))
+
+    def on_trial(self, number: int, total: int, label: str) -> None:
+        """Name the candidate that is tried."""
+        show(self._console, f"trying how long a round takes  {number} of {total}  {label}")
+
+    def on_sized(self, sized: Sequence["Sized"], runs: int) -> None:
+        """Say how many rounds each trains, and how long all of it will take."""
+        from fedfeast.units import format_seconds
+
+        seconds = runs * sum(one.seconds for one in sized)
+        show(self._console, f"rounds      {', '.join(map(str, sized))}", f"in all      about {format_seconds(seconds)}")
+
+
+def _run_study(subject: _Subject, at_once: int, mps: bool | None, words: Sequence[str], as_json: bool) -> None:
     """Run a study to its report; words are those of the command line that goes on with it."""
     from fedfeast.app.progress import SideBySideProgress, StudyProgress
     from fedfeast.app.stopping import errors_said_once, join_training, stops_explained
     from fedfeast.runs import Interrupted
     from fedfeast.studies import conclude_study, train_study
-    from fedfeast.studies.entry import plan_by_name
     from fedfeast.studies.report import describe_result, write_study_report
 
     ranks = join_training()
@@ -95,7 +174,7 @@ def _run_study(
     # A study has more to do than its runs: Ctrl-C may also come between them.
     stops = stops_explained(ranks, words, where, (Interrupted, KeyboardInterrupt))
     with errors_said_once(ranks), stops:
-        plan = plan_by_name(name, out, options)
+        plan = subject.plan(console)
         progress.judge_by(plan.base.metric)
         with _failures_said(words), progress:
             train_study(plan, progress, at_once, mps)
@@ -126,12 +205,14 @@ def _failures_said(words: Sequence[str]) -> Iterator[None]:
 
 def _list_studies(as_json: bool) -> None:
     from fedfeast.presentation.tables import study_list
-    from fedfeast.studies import STUDIES
+    from fedfeast.studies import CHOOSE, STUDIES
+    from fedfeast.studies.choosing import QUESTION, TITLE
 
     studies = [
         {"name": one.name, "title": one.title, "question": one.question, "datasets": list(one.datasets)}
         for one in STUDIES.values()
     ]
+    studies.append({"name": CHOOSE, "title": TITLE, "question": QUESTION, "datasets": []})
     idle = [one.name for one in STUDIES.values() if not one.trains]
     print_result({"studies": studies}, [study_list(studies, idle)], as_json)
 
@@ -149,8 +230,8 @@ def _describe(result: "StudyResult", page: Path) -> list["RenderableType"]:
     return [*tables, *notes_of(result), f"report   {page}"]
 
 
-def study_words(name: str, out: Path | None, options: "StudyOptions") -> list[str]:
-    """Return the words of the command line that goes on with a study."""
+def study_words(name: str, out: Path | None, options: "StudyOptions", about: Sequence[str] = ()) -> list[str]:
+    """Return the words of the command line that goes on with a study, with those about what stands behind its name."""
     given = {
         "--out": out,
         "--runs": options.runs,
@@ -160,7 +241,7 @@ def study_words(name: str, out: Path | None, options: "StudyOptions") -> list[st
     }
     words = [str(word) for option, value in given.items() if value is not None for word in (option, value)]
     words += [word for name in options.arms for word in ("--arm", name)]
-    return ["study", name, *words, *setting_words(list(options.settings)), *track_words(options.track)]
+    return ["study", name, *about, *words, *setting_words(list(options.settings)), *track_words(options.track)]
 
 
 def at_once_words(at_once: int, mps: bool | None) -> list[str]:

@@ -199,14 +199,16 @@ class Fleet:
         """Refuse a name that was registered with another node's key."""
         if registration.name and name != registration.name:
             raise Unreadable(f"it is registered as {one_line(registration.name)}: start it with that name")
-        owner = self.roster.keys.get(name)
+        # Who has joined keeps a name for good; who has not yet said who it is has it from its registration.
+        owner = self.roster.keys.get(name) or self.transport.key_of(name)
         if owner and owner != registration.key:
             raise Unreadable("the name belongs to a node with another key: give it a name of its own")
 
     def _admit(self) -> None:
         """Enter the newcomers in the table of clients."""
-        # By name, so that those who arrive together are numbered alike in every run.
-        arrivals = sorted(self._newcomers.items(), key=lambda arrival: arrival[1][0].name)
+        # By name, so that those who arrive together are numbered alike in every run. Of two with one name the last has
+        # it: whoever was registered with it.
+        arrivals = sorted(self._newcomers.items(), key=lambda arrival: (arrival[1][0].name, arrival[1][1] != ""))
         self._newcomers.clear()
         for node, (client, _) in arrivals:
             for earlier in [known for known, name in self._nodes.items() if name == client.name]:

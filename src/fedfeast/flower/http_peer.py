@@ -17,9 +17,8 @@ class Limits:
     connections: int = 512
     header_bytes: int = 2**14
     body_bytes: int = 2**26  # Flower cuts arrays into requests of 5 MiB
-    all_bodies_bytes: int = (
-        2**30
-    )  # under way at a time: the SuperLink holds them in memory before it asks whose they are
+    # Under way at a time: the SuperLink holds them in memory before it asks whose they are.
+    all_bodies_bytes: int = 2**30
     header_seconds: float = 20.0  # until a request's header is whole; nodes drop idle connections after five
     stalled_seconds: float = 30.0  # without a byte of a body, or of room for one
     answer_seconds: float = 60.0  # until the SuperLink answers; nodes wait for 30

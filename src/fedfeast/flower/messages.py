@@ -70,15 +70,16 @@ class Report(Message):
 
     num_examples: Count
     num_steps: Annotated[int, Field(ge=0, le=MOST_STEPS)]  # none with too few examples for a batch
+    # The sum, and of how many: JSON's whole numbers are read as floats, so that both have the bounds of one.
     losses: Annotated[
-        dict[Role, Annotated[list[Loss | int], Field(min_length=2, max_length=2)]], Field(max_length=MOST_ROLES)
+        dict[Role, Annotated[list[Loss], Field(min_length=2, max_length=2)]], Field(max_length=MOST_ROLES)
     ]
 
     held_sha256: Sha256 = ""  # of the weights that it holds for the next difference
 
     def loss_totals(self) -> dict[str, tuple[float, int]]:
         """Return by role the sum of all passes' losses, and how many there were."""
-        totals = {role: (float(total), int(count)) for role, (total, count) in self.losses.items()}
+        totals = {role: (total, int(count)) for role, (total, count) in self.losses.items()}
         if any(not 1 <= count <= MOST_STEPS or count != self.losses[role][1] for role, (_, count) in totals.items()):
             raise Unreadable("its report counts losses that cannot be")
         return totals

@@ -25,7 +25,7 @@ from fedfeast.version import VERSION
 
 NAMED_FILES = ("variants.cache", "population.file")  # settings of a recipe that may name files
 # Where the server's files lie and what it tells of its rounds is no client's business, and what chose the members is
-# not needed where they are told.
+# not needed where they are told. A client takes none of it from a server that tells it all the same.
 SERVER_ALONE = {
     "data.folder": "none",
     "network.weights": "none",
@@ -82,7 +82,8 @@ class Terms:
             for key, path in paths.items():
                 path.write_text(self.files[key])
             named = {key: str(path) for key, path in paths.items()}
-            recipe = parse_recipe(self.recipe, "of the server", {**named, **(settings or {})}, self.facts)
+            own = {**SERVER_ALONE, **named, **(settings or {})}
+            recipe = parse_recipe(self.recipe, "of the server", own, self.facts)
             self._refuse_paths(recipe)
             self._refuse_other_builder(recipe)
             yield recipe
@@ -95,6 +96,9 @@ class Terms:
         named |= {"simulation.speeds": recipe.simulation.speeds} if recipe.simulation.names_file else {}
         if "population.file" not in self.files:
             named["population.file"] = recipe.population.file
+        name = recipe.data.name
+        if ":" not in name and (name == ".." or Path(name).name != name):  # it would lead out of the data folder
+            named["data.name"] = name
         for setting, file in named.items():
             if file is not None:
                 raise InvalidInput(f"{setting} = {file!r} names a file that the terms do not bring.")

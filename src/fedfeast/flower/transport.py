@@ -43,11 +43,18 @@ class Transport:
 
     def registration(self, node_id: int) -> Registration:
         """Return under which name and key a connected node was registered."""
+        return self._registered().get(node_id, Registration())
+
+    def key_of(self, name: str) -> str:
+        """Return the key that a connected node was registered with under a name; empty where none was."""
+        return next((one.key for one in self._registered().values() if one.name == name), "")
+
+    def _registered(self) -> dict[int, Registration]:
         if not self._registrations:
             for node in self._grid.get_nodes():
                 key = hashlib.sha256(node.public_key).hexdigest() if node.public_key else ""
                 self._registrations[node.node_id] = Registration(node.name, key)
-        return self._registrations.get(node_id, Registration())
+        return self._registrations
 
     def send(
         self, node_id: int, kind: str, round_index: int, content: RecordDict, patience: float

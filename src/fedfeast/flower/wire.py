@@ -20,6 +20,7 @@ from fedfeast.networks.nested_resnet import NestedLevel
 from fedfeast.routing import SliceMap, read_slice_map
 
 MOST_DIMENSIONS = 8
+MOST_ELEMENTS = 2**40  # by the sizes other than 0: an array without elements still has strides
 RAW = "fedfeast.raw"  # an array's serialisation: its elements in C order, little-endian, and nothing else
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
@@ -55,7 +56,8 @@ def from_array(array: Array) -> Tensor:
     dtype, shape = _DTYPES.get(array.dtype), tuple(array.shape)
     if dtype is None or array.stype != RAW:
         raise Unreadable(one_line(f"an array of {array.dtype} serialised as {array.stype}"))
-    if len(shape) > MOST_DIMENSIONS or any(size < 0 for size in shape):
+    extent = prod(max(size, 1) for size in shape)
+    if len(shape) > MOST_DIMENSIONS or any(size < 0 for size in shape) or extent > MOST_ELEMENTS:
         raise Unreadable(one_line(f"an array of shape {shape}"))
     if len(array.data) != prod(shape) * dtype.itemsize:
         raise Unreadable(one_line(f"{len(array.data)} bytes for {array.dtype} of shape {shape}"))

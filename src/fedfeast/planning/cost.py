@@ -9,7 +9,7 @@ from fedfeast.planning.device_memory import least_memory, plan_memory
 from fedfeast.planning.outline import Outline
 from fedfeast.planning.timing import predict_time, time_passes
 from fedfeast.stopwatch import Repeats
-from fedfeast.units import format_seconds
+from fedfeast.units import format_seconds, format_threads
 
 QUICK = Repeats(least=2, most_seconds=0.2)  # of each network: training itself waits for it
 
@@ -27,9 +27,9 @@ class Cost:
     def __str__(self) -> str:
         """Say it in one line."""
         memory = f"{self.gib:.2g} GiB of {'GPU ' if self.engine == 'graphs' else ''}memory"
-        if self.seconds_per_round is None:
+        if self.seconds_per_round is None or self.threads is None:
             return f"{self.rounds:,} rounds will need about {memory}; how long they take shows after the first ones"
-        threads = f"{self.threads} thread{'s' if self.threads != 1 else ''}"
+        threads = format_threads(self.threads)
         a_round, in_all = format_seconds(self.seconds_per_round), format_seconds(self.seconds_per_round * self.rounds)
         return f"{self.rounds:,} rounds will take about {in_all} here ({a_round} a round, {threads}) and {memory}"
 

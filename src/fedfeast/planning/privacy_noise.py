@@ -95,9 +95,13 @@ def warn_of_noise(noise: PrivacyNoise | None, noise_multiplier: float) -> None:
     if noise is None or noise.over_update <= 1:
         return
     logging.getLogger("fedfeast").warning(
-        "the privacy noise on a round's update is %.3g times the update itself (noise_multiplier %g, %s clients a "
+        "the privacy noise on a round's update is %s times the update itself (noise_multiplier %g, %s clients a "
         "round, up to %s positions each): training will mostly follow noise. It would take about %s clients a round "
         "out of %s, a network of fewer positions, or less noise; docs/privacy.md has an example that works",
-        *(noise.over_update, noise_multiplier, f"{noise.clients_per_round:,}", f"{noise.positions:,}"),
+        *(_times(noise.over_update), noise_multiplier, f"{noise.clients_per_round:,}", f"{noise.positions:,}"),
         *(f"{noise.needed_per_round:,}", f"{noise.needed_clients:,}"),
     )
+
+
+def _times(factor: float) -> str:
+    return f"{factor:,.0f}" if factor >= 100 else f"{factor:.3g}"

@@ -22,11 +22,18 @@ FilledMark = Literal[
     "pentagon",
     "leftward",
     "rightward",
+    "hourglass",
+    "bow",
+    "bar",
+    "beam",
+    "chevron",
     "hexagon",
+    "arch",
 ]
 Mark = Literal[FilledMark, "diamond", "ring", "none"]
 
-# Eleven marks beside ten colours: the first 110 numbers differ in one or the other, the first ten in both.
+# 17 marks beside ten colours: the first 17 numbers differ in their marks, the first 170 in one or the other. Numbers of
+# one colour, ten apart, have marks that are not mistaken for each other.
 FILLED_MARKS: tuple[Mark, ...] = get_args(FilledMark)
 DASHED, DOTTED = (7.0, 4.0), (2.0, 4.0)  # pixels drawn and pixels left out
 HEIGHT = 330  # pixels

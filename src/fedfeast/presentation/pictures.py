@@ -28,7 +28,8 @@ PIXELS_PER_INCH = 100
 PIXEL = 72 / PIXELS_PER_INCH  # in points, matplotlib's unit of strokes and letters
 MARK_GAP = 14  # pixels between the marks of one line
 TICK_GAP = 46  # between numbers of a logarithmic axis
-MARKERS: Mapping[Mark, tuple[str, float]] = {  # matplotlib's name, and how much larger than a dot
+Marker = str | tuple[tuple[float, float], ...]  # matplotlib's name, or corners
+MARKERS: Mapping[Mark, tuple[Marker, float]] = {  # and how much larger than a dot
     "dot": ("o", 1),
     "square": ("s", 1),
     "triangle": ("^", 1.15),
@@ -39,7 +40,13 @@ MARKERS: Mapping[Mark, tuple[str, float]] = {  # matplotlib's name, and how much
     "pentagon": ("p", 1.2),
     "leftward": ("<", 1.15),
     "rightward": (">", 1.15),
+    "hourglass": (((-1.1, 1.25), (1.1, 1.25), (-1.1, -1.25), (1.1, -1.25)), 1.25),
+    "bow": (((-1.25, 1.1), (-1.25, -1.1), (1.25, 1.1), (1.25, -1.1)), 1.25),
+    "bar": (((-0.6, 1.45), (0.6, 1.45), (0.6, -1.45), (-0.6, -1.45)), 1.45),
+    "beam": (((-1.45, 0.6), (1.45, 0.6), (1.45, -0.6), (-1.45, -0.6)), 1.45),
+    "chevron": (((0, 1.2), (1.4, -0.3), (1.4, -1.4), (0, 0.1), (-1.4, -1.4), (-1.4, -0.3)), 1.4),
     "hexagon": ("h", 1.2),
+    "arch": (((-1.3, -0.9), (-1.2, -0.1), (-0.7, 0.7), (0, 1), (0.7, 0.7), (1.2, -0.1), (1.3, -0.9)), 1.3),
     "diamond": ("D", 1),
     "ring": ("o", 1.6),
     "none": ("", 1),

@@ -1,16 +1,17 @@
 """What is known before training as tables for people: plans, what a device affords, the methods."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from rich.console import RenderableType
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
 from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from fedfeast.presentation.tables import title_of
-from fedfeast.units import format_macs, format_seconds
+from fedfeast.units import format_bytes, format_macs, format_seconds, format_threads
 
 Plan = Mapping[str, Any]
 
@@ -46,10 +47,10 @@ def _lines(plan: Plan) -> dict[str, str]:
         "largest payload (parameters)": f"{traffic['largest_payload_parameters']:,.0f}",
         "traffic saved": f"{traffic['reduction']:.2f}x",
         "per client: mean, median, most": " / ".join(f"{reduction[key]:.2f}x" for key in ("mean", "median", "max")),
-        "GB a round and in all, both ways": f"{traffic['round_gigabytes']:.3g}, {traffic['total_gigabytes']:.4g}",
+        "traffic a round and in all, both ways": _gigabytes(traffic["round_gigabytes"], traffic["total_gigabytes"]),
         **_wire_facts(traffic),
-        "training compute (PMACs)": f"{compute['training_pmacs']:.4g}",
-        "with the largest variant alone": f"{compute['single_variant_pmacs']:.4g}",
+        "training compute (MACs)": _pmacs(compute["training_pmacs"]),
+        "with the largest variant alone": _pmacs(compute["single_variant_pmacs"]),
     }
     if "lifted" in clients:
         lines["budgets lifted to the smallest network"] = str(clients["lifted"])
@@ -61,10 +62,11 @@ def _lines(plan: Plan) -> dict[str, str]:
         )
         lines["budgets with data: rank correlation, gamma"] = _correlation(clients["budgets_and_data"])
     if "realized_training_pmacs" in compute:
-        lines["training compute, realized shards"] = f"{compute['realized_training_pmacs']:.4g}"
+        lines["training compute, realized shards"] = _pmacs(compute["realized_training_pmacs"])
     if "stated" in compute:
         stated = compute["stated"]
-        lines["by stated MACs; largest alone"] = f"{stated['training_pmacs']:.4g}; {stated['single_variant_pmacs']:.4g}"
+        pair = (_pmacs(stated[key]) for key in ("training_pmacs", "single_variant_pmacs"))
+        lines["by stated MACs; largest alone"] = "; ".join(pair)
     if "beyond_budget" in clients:
         beyond = clients["beyond_budget"]
         lines["clients that train beyond their budget, by true MACs"] = (
@@ -117,8 +119,8 @@ def _privacy_lines(spent: Mapping[str, Any] | None) -> dict[str, str]:
 
 def _time_lines(time: Mapping[str, Any]) -> dict[str, str]:
     a_round, in_all = format_seconds(time["seconds_per_round"]), format_seconds(3600 * time["hours"])
-    threads = f"{time['threads']} thread{'s' if time['threads'] > 1 else ''}"
-    return {f"predicted time here, eager engine, {threads}": f"{a_round} a round, {in_all} in all"}
+    where = f"predicted time here, eager engine, {format_threads(time['threads'])}"
+    return {where: f"{a_round} a round, {in_all} in all"}
 
 
 def _variants(variants: Mapping[str, Any]) -> str:
@@ -186,17 +188,44 @@ def _batch_lines(batches: Mapping[str, int] | None) -> dict[str, str]:
     return lines
 
 
-def _levels(plan: Plan) -> Table:
-    table = Table(title="who is sent what")
+@dataclass(frozen=True)
+class UncutTable:
+    """A table whose numbers are never cut: in a narrow terminal no lines stand between its columns."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw it as wide as the console allows."""
+        columns, count = list(zip(*self.rows, strict=True)), len(self.headings)
+        least = [max(len(part) for cell in cells for part in cell.split(" to ")) for cells in columns]
+        headed = [max(width, *map(len, one.split())) for width, one in zip(least, self.headings, strict=True)]
+        wanted = [max(map(len, (one, *cells))) for one, cells in zip(self.headings, columns, strict=True)]
+        table = Table(title=self.title)
+        room = options.max_width - (3 * count + 1)
+        if sum(headed) > room:
+            table = Table(title=self.title, box=None, padding=(0, 1, 0, 0), pad_edge=False)
+            room = options.max_width - (count - 1)
+        widths = headed if sum(headed) <= room else least
+        left_over = room - sum(widths)
+        for heading, width, most in zip(self.headings, widths, wanted, strict=True):
+            more = max(0, min(most - width, left_over))
+            left_over -= more
+            side: JustifyMethod = "left" if heading == "stage" else "right"
+            table.add_column(heading, justify=side, width=width + more, overflow="fold")
+        for row in self.rows:
+            table.add_row(*row)
+        yield table
+
+
+def _levels(plan: Plan) -> UncutTable:
     is_priced = "price_min" in plan["variants"]
     largest = ("largest, as priced", "true MACs, at most") if is_priced else ("largest",)
-    table.add_column("budget", justify="right")
-    for heading in ("clients", "variants", *largest, "payload", "examples", "MACs a step and example"):
-        # Headings are broken, numbers never cut.
-        table.add_column(heading, justify="right", min_width=_widest(plan["levels"]) if heading == "payload" else None)
+    rows = []
     for level in plan["levels"]:
         least, greatest = map(format_macs, level["budget_macs"])
-        table.add_row(
+        row = (
             least if least == greatest else f"{least} to {greatest}",
             f"{level['clients']:,}",
             str(level["affordable_variants"]),
@@ -206,29 +235,33 @@ def _levels(plan: Plan) -> Table:
             f"{level['expected_examples']:.4g}",
             format_macs(level["pass_macs"]),
         )
-    return table
+        rows.append(row)
+    headings = ("budget", "clients", "variants", *largest, "payload", "examples", "MACs a step and example")
+    return UncutTable("who is sent what", headings, tuple(rows))
 
 
 def _wire_facts(traffic: Mapping[str, Any]) -> dict[str, str]:
     """Return what a smaller wire makes of the traffic, and what is remembered of clients for it."""
     facts = {}
     if traffic["round_gigabytes_down"] != traffic["round_gigabytes_up"]:
-        facts["GB a round to clients, and back"] = (
-            f"{traffic['round_gigabytes_down']:.3g}, {traffic['round_gigabytes_up']:.3g}"
+        facts["traffic a round to clients, and back"] = _gigabytes(
+            traffic["round_gigabytes_down"], traffic["round_gigabytes_up"]
         )
     if "remembered_gigabytes" in traffic:
-        facts["GB to remember of all clients (wire.state_gib)"] = f"{traffic['remembered_gigabytes']:.3g}"
+        facts["remembered of all clients (wire.state_gib)"] = _gigabytes(traffic["remembered_gigabytes"])
     return facts
 
 
-def _widest(levels: Sequence[Mapping[str, Any]]) -> int:
-    return max(len(f"{level['payload_parameters']:,.0f}") for level in levels)
+def _gigabytes(*amounts: float) -> str:
+    return ", ".join(format_bytes(1e9 * amount) for amount in amounts)
 
 
-def _coverage(coverage: Mapping[str, Any]) -> Table:
-    table = Table(title="coverage by stage")
-    for heading in ("stage", "parameters", "routed", "trained", "clients that receive it", "data that reach it"):
-        table.add_column(heading, justify="left" if heading == "stage" else "right")
+def _pmacs(amount: float) -> str:
+    return format_macs(1e15 * amount)
+
+
+def _coverage(coverage: Mapping[str, Any]) -> UncutTable:
+    rows = []
     for stage in dict.fromkeys(part["stage"] for part in coverage["parts"]):
         parts = [part for part in coverage["parts"] if part["stage"] == stage]
         size = sum(part["parameters"] for part in parts)
@@ -236,7 +269,7 @@ def _coverage(coverage: Mapping[str, Any]) -> Table:
             name: sum(part["parameters"] * part[name] for part in parts) / size
             for name in ("client_share", "data_share")
         }
-        table.add_row(
+        row = (
             stage,
             f"{size:,}",
             f"{sum(part['routed_parameters'] for part in parts):,}",
@@ -244,12 +277,14 @@ def _coverage(coverage: Mapping[str, Any]) -> Table:
             f"{100 * means['client_share']:.1f} %",
             f"{100 * means['data_share']:.1f} %",
         )
-    return table
+        rows.append(row)
+    headings = ("stage", "parameters", "routed", "trained", "clients that receive it", "data that reach it")
+    return UncutTable("coverage by stage", headings, tuple(rows))
 
 
 def describe_device(measured: Mapping[str, Any]) -> list[RenderableType]:
     """Show the timed sizes, the memory they took, and the suggested budget."""
-    threads = f"{measured['threads']} thread{'s' if measured['threads'] > 1 else ''}"
+    threads = format_threads(measured["threads"])
     title = f"{escape(measured['recipe'])}, {measured['method']} on {escape(measured['device'])}, {threads}"
     title += f", {measured['runtime']}"
     peak = measured["peak_memory_megabytes"]
@@ -284,16 +319,17 @@ def timings_table(variants: Sequence[Mapping[str, Any]], title: str) -> Table:
     return table
 
 
-def recipe_table(recipes: Sequence[Mapping[str, Any]]) -> Table:
-    """Show the shipped recipes, each with its data and whether they are here."""
-    table = Table("recipe", "what it trains", "data", title="fedfeast train RECIPE")
-    table.add_column("clients", justify="right")
-    table.add_column("rounds", justify="right")
+def describe_recipes(recipes: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
+    """Show the shipped recipes, each with what it trains, its data and whether they are here."""
+    parts: list[RenderableType] = []
     for one in recipes:
-        data = one["data"] if one["is_here"] else f"{one['data']} [dim](not here)[/]"
-        clients = "the data's" if one["clients"] is None else f"{one['clients']:,}"
-        table.add_row(one["name"], escape(one["summary"]), data, clients, f"{one['rounds']:,}")
-    return table
+        clients = "the data's own clients" if one["clients"] is None else f"{one['clients']:,} clients"
+        here = "" if one["is_here"] else " (not here)"
+        parts.append(Text(one["name"], style="bold"))
+        parts.append(Padding(Text(one["summary"]), (0, 0, 0, 2)))
+        facts = f"data {one['data']}{here}, {clients}, {one['rounds']:,} rounds"
+        parts.append(Padding(Text(facts, style="dim"), (0, 0, 0, 2)))
+    return parts
 
 
 def describe_methods(methods: Sequence[Mapping[str, Any]], recipe: str) -> list[RenderableType]:
@@ -323,7 +359,8 @@ def _costs_of(method: Mapping[str, Any]) -> str:
     costs = method["costs"]
     return (
         f"sends {format_macs(costs['mean_payload_parameters'])} parameters to a client on average, "
-        f"{costs['round_gigabytes']:.3g} GB a round both ways; trains {costs['training_pmacs']:.3g} PMACs in all; "
+        f"{_gigabytes(costs['round_gigabytes'])} a round both ways; "
+        f"trains {_pmacs(costs['training_pmacs'])} MACs in all; "
         f"{costs['served_clients']} of {costs['clients']} clients are served"
     )
 

@@ -26,7 +26,6 @@ from fedfeast.presentation.run_charts import (
 from fedfeast.presentation.sizes import size_charts
 from fedfeast.presentation.tables import (
     best_scores,
-    bytes_facts,
     certainty_column,
     cost_headings,
     costs_of,
@@ -37,7 +36,7 @@ from fedfeast.presentation.tables import (
     served_round,
 )
 from fedfeast.runs import Run
-from fedfeast.units import format_macs
+from fedfeast.units import format_bytes, format_macs, format_threads
 
 
 def write_report(runs: Sequence[Run], path: Path | str) -> list[Path]:
@@ -235,8 +234,9 @@ def _tiles(run: Run) -> list[dict[str, str]]:
         row["payload_parameters"] + row.get("returned_parameters", row["payload_parameters"]) for row in rows
     )
     tiles.append(("parameters sent, both ways", format_macs(both_ways)))
-    if all("bytes_down" in row and "bytes_up" in row for row in rows):
-        tiles += bytes_facts({way: sum(row[way] for row in rows) for way in ("bytes_down", "bytes_up")})
+    for way, label in (("bytes_down", "messages to clients"), ("bytes_up", "messages back")):
+        if all(way in row for row in rows):
+            tiles.append((label, format_bytes(sum(row[way] for row in rows))))
     tiles.append(("training time", f"{sum(row['seconds'] for row in rows):.0f} s"))
     if run.folder.has_summary():
         summary = run.summary
@@ -271,5 +271,5 @@ def _environment(run: Run) -> str:
     libraries = ", ".join(f"{name} {number}" for name, number in about["libraries"].items())
     return (
         f"fedfeast {about['fedfeast']}, Python {about['python']}, {libraries}; "
-        f"{about['processor']}, {about['cores']} cores, {about['threads']} threads, device {about['device']}."
+        f"{about['processor']}, {about['cores']} cores, {format_threads(about['threads'])}, device {about['device']}."
     )

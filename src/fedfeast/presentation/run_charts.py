@@ -29,6 +29,7 @@ from fedfeast.presentation.chart import (
     published_series,
 )
 from fedfeast.runs import Run
+from fedfeast.units import format_threads
 
 MOST_POINTS = 600  # of a line over rounds: more than a screen has room for
 MOST_NAMED = 8  # points of a latency chart
@@ -241,7 +242,7 @@ def _by_latency(measured: Mapping[str, Any], metric: Metric) -> tuple[list[Point
 
 
 def _latency_axis(times_ms: Sequence[float], measured: Mapping[str, Any] | None = None) -> Axis:
-    device = "" if measured is None else f", {measured['device']}, {measured['threads']} threads"
+    device = "" if measured is None else f", {measured['device']}, {format_threads(measured['threads'])}"
     room = max((max(times_ms) / min(times_ms)) ** 0.15, 1.02)  # for names, and for equal times
     label = f"latency of one example (ms){device}"
     return Axis(label, "milliseconds", "log", least=min(times_ms) / room, greatest=max(times_ms) * room)

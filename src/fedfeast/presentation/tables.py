@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 from rich.console import RenderableType
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 from fedfeast.data import DatasetFacts
 from fedfeast.data.tasks import ACCURACY, METRICS, Metric, task_named
 from fedfeast.evaluation import Curve, CurvePoint, metric_of
 from fedfeast.presentation.fairness import worst_in_words
-from fedfeast.units import format_bytes, format_macs, format_seconds
+from fedfeast.units import format_bytes, format_macs, format_seconds, format_threads
 
 
 def describe_run(summary: Mapping[str, Any], budgets_macs: np.ndarray) -> list[RenderableType]:
@@ -220,7 +222,7 @@ def _tested(facts: Mapping[str, Any], metric: Metric) -> float | None:
 
 def latency_table(measured: Mapping[str, Any]) -> Table:
     """Show every served network's latency on the device that measured it."""
-    title = f"one example on {measured['device']}, {measured['threads']} threads"
+    title = f"one example on {measured['device']}, {format_threads(measured['threads'])}"
     metric = metric_of(measured)
     table = _table(title, ("MACs", "parameters", f"test {metric.title}", "median", "fastest"))
     for row in measured["points"]:
@@ -262,24 +264,25 @@ def device_latency_tables(joined: Mapping[str, Any]) -> list[Table]:
 
 
 def describe_data(rows: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
-    """Show every data set, its size and whether it is here; then what those need that are not."""
-    headings = ("name", "what it holds", "train", "test", "clients", "state")
-    table = _table("data sets", headings, left=("name", "what it holds", "state"))
-    for column in table.columns:
-        column.no_wrap = column.header not in ("what it holds", "state")
+    """Show every data set, whether it is here and its size; then what those need that are not."""
+    parts: list[RenderableType] = []
     for row in rows:
-        table.add_row(escape(row["name"]), *_size_of(row), row["state"])
-    return [table, *(f"{row['name']}: {row['needs']}" for row in rows if row["needs"] != "nothing")]
+        parts.append(Text.assemble((row["name"], "bold"), f"  {row['state']}"))
+        if row["classes"] is not None:
+            parts.append(Padding(Text(_size_of(row)), (0, 0, 0, 2)))
+    return [*parts, *(f"{row['name']}: {row['needs']}" for row in rows if row["needs"] != "nothing")]
 
 
-def _size_of(row: Mapping[str, Any]) -> list[str]:
-    if row["classes"] is None:
-        return [""] * 4
-    counts = (row[name] for name in ("train_examples", "test_examples", "clients"))
+def _size_of(row: Mapping[str, Any]) -> str:
     facts = DatasetFacts(**{name: row[name] for name in DatasetFacts.__dataclass_fields__ if name in row})
-    shown = (f"{count:,}" if count else "" for count in counts)
-    server = [f"{facts.server_examples:,} held by the server"] if facts.server_examples else []
-    return [", ".join((example_in_words(facts), outputs_in_words(facts), *server)), *shown]
+    counts = {
+        "to train": row["train_examples"],
+        "to test": row["test_examples"],
+        "held by the server": facts.server_examples,
+        "clients of their own": row["clients"],
+    }
+    counted = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+    return f"{example_in_words(facts)}, {outputs_in_words(facts)}; {counted}"
 
 
 def outputs_in_words(facts: DatasetFacts) -> str:
@@ -327,7 +330,8 @@ def _table(title: str, headings: Sequence[str], left: Collection[str] = ()) -> T
     """Return an empty table whose columns stand on the right, but for those named."""
     table = Table(title=title)
     for heading in headings:
-        table.add_column(heading, justify="left" if heading in left else "right")
+        # In a narrow terminal a long heading is broken, not cut.
+        table.add_column(heading, justify="left" if heading in left else "right", overflow="fold")
     return table
 
 

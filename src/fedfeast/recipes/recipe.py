@@ -287,6 +287,8 @@ def _read_toml(text: str, source: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidInput(f"recipe {source} is no valid TOML: {error}.") from error
+    except RecursionError as error:
+        raise InvalidInput(f"recipe {source} is no valid TOML: it is nested too deeply.") from error
 
 
 def _validate_method(table: dict[str, Any]) -> Section:
@@ -381,7 +383,7 @@ def _suggest_key(path: Sequence[str], prefix: str, model: type[Section]) -> str:
         model = sections[0] if sections else model
     nearest = get_close_matches(path[-1], model.model_fields, n=1)
     if nearest:
-        return f": did you mean {'.'.join(filter(None, [prefix, *path[:-1], nearest[0]]))!r}?"
+        return f" (did you mean {'.'.join(filter(None, [prefix, *path[:-1], nearest[0]]))!r}?)"
     elsewhere = [
         f"{section}.{path[-1]}"
         for section, field in Recipe.model_fields.items()
@@ -390,7 +392,7 @@ def _suggest_key(path: Sequence[str], prefix: str, model: type[Section]) -> str:
         and path[-1] in field.annotation.model_fields
     ]
     if elsewhere:
-        return f": did you mean {elsewhere[0]!r}?"
+        return f" (did you mean {elsewhere[0]!r}?)"
     return f": the keys here are {', '.join(model.model_fields)}"
 
 

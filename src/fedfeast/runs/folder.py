@@ -220,10 +220,11 @@ class RunFolder:
             return
         rows, content = self._read_lines(asked, misfit_released), asked.read_bytes()
         unfinished = len(content) - (content.rfind(b"\n") + 1)
-        if unfinished and len({row["round"] for row in rows}) < len(self.metrics()):
+        missing = {row["round"] for row in self.metrics()} - {row["round"] for row in rows}
+        if missing:
             raise InvalidInput(
-                f"{asked} is cut off, and rounds are missing in it whose privacy was spent: restore it, or start again "
-                "in another --out folder."
+                f"{asked} is cut off: round {min(missing)} is missing in it, whose privacy was spent; restore it, or "
+                "start again in another --out folder."
             )
         if unfinished:
             os.truncate(asked, len(content) - unfinished)

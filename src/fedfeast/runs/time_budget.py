@@ -21,6 +21,7 @@ from fedfeast.randomness import named_generator
 from fedfeast.recipes.building import build_pace, build_selection, build_sgd
 from fedfeast.recipes.recipe import Recipe, resolve_recipe
 from fedfeast.runs.assembly import Federation, assemble
+from fedfeast.units import format_threads
 from fedfeast.whole_files import write_json
 
 FILE = "time_budget.json"
@@ -70,10 +71,32 @@ class TimeBudget:
         validations = ceil(self.rounds / self.validate_every)
         return (
             f"{self.minutes:g} minutes: {self.rounds} rounds of about {self.seconds_per_round:.2g} s (measured in "
-            f"{self.tried_rounds} rounds, {self.threads} threads), {validations} validations of "
+            f"{self.tried_rounds} rounds, {format_threads(self.threads)}), {validations} validations of "
             f"{self.seconds_per_validation:.2g} s, {self.seconds_at_end:.0f} s for the curves at the end; "
             f"{self.seconds_before:.0f} s went before"
         )
+
+
+@dataclass(frozen=True)
+class RoundTimes:
+    """How long the parts of a run take here."""
+
+    seconds_per_round: float
+    seconds_per_validation: float
+    seconds_at_end: float  # to measure the curves
+    tried_rounds: int
+    threads: int
+    processor_seconds_per_round: float | None = None  # of this process, where the processor does all the work
+
+    @property
+    def undisturbed_seconds(self) -> float:
+        """What a round takes where nothing else keeps the machine busy, as far as that can be told."""
+        return min(self.seconds_per_round, self.processor_seconds_per_round or self.seconds_per_round)
+
+    @property
+    def save_every(self) -> int:
+        """After how many rounds a checkpoint is due."""
+        return max(ceil(SAVE_EVERY / self.seconds_per_round), 1)
 
 
 def read_budget(folder: Path) -> TimeBudget | None:
@@ -110,35 +133,48 @@ def choose_budget(
 
 def measure_budget(recipe: Recipe, limit: TimeLimit) -> TimeBudget:
     """Run and time some rounds of the recipe; return how many fit the time together with what else takes some."""
+    seconds = limit.minutes * 60
+    times = measure_rounds(recipe, seconds)
+    end = DRAWING + times.seconds_at_end
+    before = time.monotonic() - limit.began
+    # A slow preparation, which the next run is spared, shall not eat up training.
+    left = max(seconds - before, seconds / 2) - end
+    validations = count_validations(left, times.seconds_per_validation)
+    rounds = max(int((left - validations * times.seconds_per_validation) / times.seconds_per_round), 1)
+    return TimeBudget(
+        minutes=limit.minutes,
+        rounds=rounds,
+        validate_every=ceil(rounds / validations),
+        save_every=times.save_every,
+        seconds_per_round=round(times.seconds_per_round, 4),
+        seconds_per_validation=round(times.seconds_per_validation, 4),
+        seconds_at_end=round(end, 2),
+        seconds_before=round(before, 2),
+        tried_rounds=times.tried_rounds,
+        threads=times.threads,
+    )
+
+
+def count_validations(seconds: float, seconds_per_validation: float) -> int:
+    """Return how often a run of so many seconds is validated: it shall take a small part of them."""
+    return min(max(int(VALIDATION_SHARE * seconds / seconds_per_validation), 1), MOST_VALIDATIONS)
+
+
+def measure_rounds(recipe: Recipe, seconds: float) -> RoundTimes:
+    """Run and time some rounds of a recipe that is to train for so many seconds, and a validation after them."""
     threads = recipe.engine.threads or usable_cores()
     torch.set_num_threads(threads)
-    seconds = limit.minutes * 60
     federation = assemble(recipe)
-    tried, per_round, weights = _try_rounds(federation, min(TRIAL_SHARE * seconds, LONGEST_TRIAL))
+    tried, per_round, of_processor, weights = _try_rounds(federation, min(TRIAL_SHARE * seconds, LONGEST_TRIAL))
     points = federation.method.operating_points()  # at most: which sizes are followed may depend on the rounds
     if recipe.evaluation.sizes == "none" or recipe.evaluation.by == "clients":
         points = build_selection(recipe).points(points, federation.population.budgets_macs)
     started = time.perf_counter()
     federation.validation.curve(federation.method, weights, points)
     validation = time.perf_counter() - started
-    end = DRAWING + validation * _curves_over_validation(federation, len(points))
-    before = time.monotonic() - limit.began
-    # A slow preparation, which the next run is spared, shall not eat up training.
-    left = max(seconds - before, seconds / 2) - end
-    validations = min(max(int(VALIDATION_SHARE * left / validation), 1), MOST_VALIDATIONS)
-    rounds = max(int((left - validations * validation) / per_round), 1)
-    return TimeBudget(
-        minutes=limit.minutes,
-        rounds=rounds,
-        validate_every=ceil(rounds / validations),
-        save_every=max(ceil(SAVE_EVERY / per_round), 1),
-        seconds_per_round=round(per_round, 4),
-        seconds_per_validation=round(validation, 4),
-        seconds_at_end=round(end, 2),
-        seconds_before=round(before, 2),
-        tried_rounds=tried,
-        threads=threads,
-    )
+    end = validation * _curves_over_validation(federation, len(points))
+    on_processor = of_processor if federation.device.type == "cpu" else None
+    return RoundTimes(per_round, validation, end, tried, threads, on_processor)
 
 
 def sized(recipe: Recipe, budget: TimeBudget, given: Mapping[str, Any]) -> Recipe:
@@ -147,19 +183,19 @@ def sized(recipe: Recipe, budget: TimeBudget, given: Mapping[str, Any]) -> Recip
     return resolve_recipe(recipe, {key: value for key, value in settings if key not in given})
 
 
-def _try_rounds(federation: Federation, seconds: float) -> tuple[int, float, torch.Tensor]:
-    """Run rounds for some time; return how many, the seconds of an average one, and the weights they lead to."""
+def _try_rounds(federation: Federation, seconds: float) -> tuple[int, float, float, torch.Tensor]:
+    """Run rounds for some time; return how many, what an average one takes, by the processor too, and the weights."""
     recipe, method = federation.recipe, federation.method
     engine, policy, flat = federation.engine(), federation.update_policy(), federation.initial_weights()
     state, rate = method.initial_state(), build_sgd(recipe, method).learning_rate
-    work, spent, done = _work_of_clients(federation), list[float](), list[float]()
+    work, spent, computed, done = _work_of_clients(federation), list[float](), list[float](), list[float]()
     began = time.perf_counter()
     # The first round is slower than the others, so that there are two at least.
     while len(spent) < 2 or time.perf_counter() - began < seconds:
         index = len(spent)
         generator = named_generator(recipe.seed, "cohort", index)
         cohort = sample_cohort(federation.participants, recipe.training.clients_per_round, generator)
-        started = time.perf_counter()
+        started, processor = time.perf_counter(), time.process_time()
         clients, planning = [federation.clients[one] for one in cohort], named_generator(recipe.seed, "plan", index)
         assignments, state = method.plan_round(state, flat, clients, index, planning)
         order = RoundOrder(flat, policy.weighed(assignments), index, rate, policy)
@@ -167,11 +203,13 @@ def _try_rounds(federation: Federation, seconds: float) -> tuple[int, float, tor
         flat = result.flat
         bool(torch.isfinite(flat).all())  # waits for a device
         spent.append(time.perf_counter() - started - result.setup_seconds)
+        computed.append(time.process_time() - processor)
         done.append(float(work[cohort].sum()))
     # Of a buffered merge only the first answers are trained for.
     answers = min(len(cohort), build_pace(recipe).buffer or len(cohort))
     mean_work = float(work[list(federation.participants)].mean()) * answers
-    return len(spent), max(sum(spent[1:]) / sum(done[1:]) * mean_work, 1e-6), flat
+    average = mean_work / sum(done[1:])
+    return len(spent), max(sum(spent[1:]) * average, 1e-6), max(sum(computed[1:]) * average, 1e-6), flat
 
 
 def _work_of_clients(federation: Federation) -> np.ndarray:

@@ -11,7 +11,7 @@ from fedfeast.presentation.chart import Point as ChartPoint
 from fedfeast.presentation.pictures import svg_of
 from fedfeast.presentation.tables import served_round
 from fedfeast.serving.manifest import better_in_words, label_of, metric_of, value_of
-from fedfeast.units import format_macs
+from fedfeast.units import format_macs, format_threads
 
 Point = Mapping[str, Any]
 USE = """```python
@@ -82,7 +82,7 @@ def _facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
     if "latency" in manifest:
         latency = manifest["latency"]
         measured = f"{latency['median_ms']:.3g} ms, median of {latency['repeats']} on {latency['device']}"
-        how = "measured there" if "measured_elsewhere" in latency else f"with {latency['threads']} threads"
+        how = "measured there" if "measured_elsewhere" in latency else f"with {format_threads(latency['threads'])}"
         facts.append(("latency", f"{measured} {how}"))
     return facts
 

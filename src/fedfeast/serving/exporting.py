@@ -247,7 +247,8 @@ def _refuse_existing_file(out: Path, force: bool) -> None:
         raise InvalidInput(f"--out {out} is a folder: give a new file.")
     existing = next((path for path in (out, manifest_beside(out)) if path.exists()), None)
     if existing is not None and not force:
-        raise InvalidInput(f"--out {out}: {existing} exists: give a new file, or replace it with --force.")
+        beside = "" if existing == out else f": {existing}"
+        raise InvalidInput(f"--out {out}{beside} exists: give a new file, or replace it with --force.")
 
 
 def _format_of(out: Path, formats: tuple[Format, ...]) -> Format:

@@ -1,5 +1,6 @@
 """Several runs under one protocol, and their numbers beside the paper's."""
 
+from fedfeast.studies.catalogue import CHOOSE as CHOOSE
 from fedfeast.studies.catalogue import STUDIES as STUDIES
 from fedfeast.studies.catalogue import find_study as find_study
 from fedfeast.studies.options import StudyOptions as StudyOptions

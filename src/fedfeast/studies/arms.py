@@ -1,6 +1,6 @@
 """The arms of a study: what is called how, and in which settings it differs from the study's base recipe."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -24,6 +24,25 @@ LABELS = MappingProxyType(
         "fedavg": "FedAvg",
     }
 )
+# A method's number among series, and so its colour and mark, is the same in every picture of every version: new ones
+# come at the end.
+LOOKS = (
+    "feast",
+    "heterofl",
+    "scalefl",
+    "fiarse",
+    "superfednas",
+    "deepfednas",
+    "fjord",
+    "fedrolex",
+    "nested",
+    "fedavg",
+    "fedsup",
+    "efedsup",
+    "depthfl",
+    "nefl",
+    "splitmix",
+)
 BASELINES = ("heterofl", "scalefl", "fiarse")  # the paper's weight-sharing baselines
 
 
@@ -34,6 +53,11 @@ class Arm:
     name: str
     label: str
     settings: Mapping[str, Any]
+
+
+def look_of(method: str, compared: Iterable[str]) -> int:
+    """Return a method's number among series; methods from outside follow in the order in which they are compared."""
+    return list(dict.fromkeys((*LOOKS, *compared, method))).index(method)
 
 
 def method_arm(method: str, further: Mapping[str, Any] | None = None, suffix: str = "", label: str = "") -> Arm:

@@ -6,6 +6,7 @@ from typing import Any
 from fedfeast.data.tasks import ACCURACY, Metric
 from fedfeast.presentation.chart import (
     DASHED,
+    Axis,
     Chart,
     Colour,
     Point,
@@ -91,3 +92,41 @@ class Plot:
     def _colour(self, line: Line) -> Colour:
         last = max(one.colour for one in self.lines)
         return f"grade:{line.colour / max(last, 1):.3f}" if self.graded else line.colour
+
+
+@dataclass(frozen=True)
+class ScatterPoint:
+    """One arm: what it took, what came of it (a share in %), and how far chance alone may move that."""
+
+    label: str
+    cost: float
+    value: float
+    reach: float
+    colour: int
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """What arms came to over what they cost."""
+
+    name: str  # of its files
+    title: str
+    caption: str
+    cost: str  # the cost's axis in words
+    points: tuple[ScatterPoint, ...]
+    metric: Metric = ACCURACY
+    published: bool = False  # never: the paper has none of it
+
+    def chart(self) -> Chart:
+        """Return a mark for each arm, with bars as far as chance reaches, and its name in the legend."""
+        series = tuple(
+            Series(
+                one.label,
+                (Point(one.cost, one.value, name=one.label, interval=(one.value - one.reach, one.value + one.reach)),),
+                one.colour,
+                mark_of(one.colour),
+                line=False,
+            )
+            for one in self.points
+        )
+        return Chart(Axis(self.cost, scale="log"), metric_axis(self.metric, "population score"), series, height=380)

@@ -7,7 +7,7 @@ from fedfeast.evaluation import published
 from fedfeast.federation import ServerOptimiser
 from fedfeast.recipes import Recipe, load_recipe
 from fedfeast.recipes.building import build_selection
-from fedfeast.recipes.recipe import differing_settings
+from fedfeast.recipes.recipe import differing_settings, packaged_recipes
 from fedfeast.studies.study import LETTER, RECIPES
 from fedfeast.units import format_macs
 
@@ -38,15 +38,16 @@ def refuse_disagreement(recipes: Mapping[str, Recipe], varied: Sequence[str]) ->
                 )
 
 
-def describe_protocol(base: Recipe, seeds: Sequence[int]) -> dict[str, str]:
-    """Return what all arms share, for people, by name."""
+def describe_protocol(base: Recipe, seeds: Sequence[int], rounds: str = "") -> dict[str, str]:
+    """Return what all arms share, for people, by name; words say how many rounds where arms differ in that."""
     training = base.training
     return {
         "data": f"{base.data.name}; {base.data.validation_examples} validation and "
         f"{base.data.calibration_examples} calibration examples with the server",
         "population": _describe_population(base),
-        "training": f"{training.rounds} rounds of {training.clients_per_round} clients, {training.local_epochs} local "
-        f"{'epoch' if training.local_epochs == 1 else 'epochs'}, batches of {training.batch_size}",
+        "training": f"{rounds or f'{training.rounds} rounds'} of {training.clients_per_round} clients, "
+        f"{training.local_epochs} local {'epoch' if training.local_epochs == 1 else 'epochs'}, "
+        f"batches of {training.batch_size}",
         "optimisation": f"SGD, learning rate {training.learning_rate:g} ({training.schedule}"
         + (f" after {training.warmup_rounds} rounds of warm-up), " if training.warmup_rounds else "), ")
         + (f"momentum {training.momentum:g}, " if training.momentum else "")
@@ -90,10 +91,12 @@ def _describe_population(base: Recipe) -> str:
     return f"{clients}; gamma {population.gamma:g}, cap {format_macs(population.cap_macs)} MACs, {alpha}"
 
 
-def departures(base: Recipe) -> list[str]:
-    """Say in which way a study's base recipe departs from the shipped one and from the paper's rounds."""
-    notes = []
-    shipped = load_recipe(RECIPES[_dataset_of(base)])
+def departures(base: Recipe, beside_published: bool = True) -> list[str]:
+    """Say in which way a study's base recipe departs from the shipped one and, beside its figures, from the paper's."""
+    notes: list[str] = []
+    if base.name not in packaged_recipes():
+        return notes
+    shipped = load_recipe(base.name)
     changed = {
         key: values
         for key, values in differing_settings([base, shipped]).items()
@@ -102,13 +105,10 @@ def departures(base: Recipe) -> list[str]:
     if changed:
         told = ", ".join(f"{key} = {ours!r} instead of {theirs!r}" for key, (ours, theirs) in changed.items())
         notes.append(f"Changed against the recipe {shipped.name}: {told}.")
-    if base.data.name in published.POPULATION_SCORES and base.training.rounds != published.ROUNDS:
+    has_published = beside_published and base.data.name in published.POPULATION_SCORES
+    if has_published and base.training.rounds != published.ROUNDS:
         notes.append(
             f"The published figures belong to {published.ROUNDS} rounds; here every run had {base.training.rounds} "
             "unless said otherwise, so a difference is no failed reproduction."
         )
     return notes
-
-
-def _dataset_of(base: Recipe) -> str:
-    return next(dataset for dataset, recipe in RECIPES.items() if recipe == base.name)

@@ -25,7 +25,7 @@ def write_study_report(result: StudyResult) -> list[Path]:
         "title": plan.study.title,
         "lead": plan.study.question,
         "notes": notes_of(result),
-        "protocol": describe_protocol(plan.base, plan.options.seeds),
+        "protocol": describe_protocol(plan.base, plan.options.seeds, plan.rounds),
         "tables": [
             {
                 "title": table.full_title,
@@ -39,7 +39,7 @@ def write_study_report(result: StudyResult) -> list[Path]:
         ],
         "figures": [
             pictures.add(plot.title, plot.name, [plot.chart()], plot.caption, linked=True, published=plot.published)
-            for plot in findings.plots
+            for plot in findings.pictures
         ],
         "runs": _runs(result),
         "differences": known_differences() if has_published(result) else None,
@@ -52,7 +52,8 @@ def write_study_report(result: StudyResult) -> list[Path]:
 def notes_of(result: StudyResult) -> list[str]:
     """Return what a reader must know before the numbers."""
     why = [f"Why figures may differ from the paper's: {PAGE}."] if has_published(result) else []
-    return [*departures(result.plan.base), *result.findings.notes, *_one_seed(result), *why]
+    plan = result.plan
+    return [*departures(plan.base, bool(plan.study.datasets)), *result.findings.notes, *_one_seed(result), *why]
 
 
 def _one_seed(result: StudyResult) -> list[str]:
@@ -81,11 +82,12 @@ def describe_result(result: StudyResult, files: list[Path]) -> dict[str, Any]:
     return {
         "study": plan.study.name,
         "question": plan.study.question,
-        "protocol": describe_protocol(plan.base, plan.options.seeds),
+        "protocol": describe_protocol(plan.base, plan.options.seeds, plan.rounds),
         "notes": notes_of(result),
         "tables": [table.to_tree() for table in result.findings.tables],
         "pairs": [pair.facts() for pair in result.pairs],
         "curves": [plot.to_tree() for plot in result.findings.plots],
+        **result.findings.facts,
         "runs": [str(outcome.run.folder.path) for outcome in result.results.outcomes if outcome.run is not None],
         "report": str(files[0]),
         "files": [str(file) for file in files],

@@ -14,7 +14,7 @@ from fedfeast.planning.outline import outline
 from fedfeast.recipes import Recipe
 from fedfeast.runs import Run
 from fedfeast.studies.alone import ClientAlone
-from fedfeast.studies.arms import LABELS, Arm
+from fedfeast.studies.arms import Arm, look_of
 from fedfeast.studies.plots import Line, Plot, PlotPoint
 from fedfeast.studies.tables import Cell, Column, Estimate
 from fedfeast.units import format_macs
@@ -179,8 +179,8 @@ class Results:
             estimate = Estimate.of([float(value) for value in of_seeds])
             assert estimate is not None
             points.append(PlotPoint(cost, estimate.mean, estimate.spread))
-        method = str(self.arms[arm].settings["method.name"])
-        own = [*LABELS, method].index(method)
+        methods = {name: str(one.settings["method.name"]) for name, one in self.arms.items()}
+        own = look_of(methods[arm], methods.values())
         papers = tuple(self._at_the_papers_anchors(published))
         return Line(self.arms[arm].label, tuple(points), own if colour is None else colour, dashed, papers)
 

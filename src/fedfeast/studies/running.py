@@ -16,7 +16,7 @@ from fedfeast.errors import InvalidInput
 from fedfeast.planning.outline import outline
 from fedfeast.presentation.tracking import tracked
 from fedfeast.recipes import Recipe, load_recipe
-from fedfeast.recipes.recipe import differing_settings
+from fedfeast.recipes.recipe import differing_settings, packaged_recipes
 from fedfeast.runs import Observer, Run
 from fedfeast.runs.folder import RunFolder
 from fedfeast.runs.training import Silent
@@ -38,6 +38,7 @@ from fedfeast.studies.study import Findings, Study
 from fedfeast.whole_files import write_json
 
 LONGEST_NAME = 80  # of a run's folder, before its hash
+TIMES_FILE = "round_times.json"  # what trials before a study left in its folder
 
 
 class StudyObserver(Observer, SideBySideObserver, Protocol):
@@ -84,6 +85,7 @@ class StudyPlan:
     runs: tuple[PlannedRun, ...]
     options: StudyOptions
     folder: Path
+    rounds: str = ""  # how many each run has, in words, where that is not the base recipe's number
 
     @property
     def runs_folder(self) -> Path:
@@ -203,7 +205,7 @@ def conclude_study(plan: StudyPlan) -> StudyResult:
     alone = {seed: read_alone(_alone_folder(plan, seed))[0] for seed in seeds}
     results = Results(plan.base, tuple(_outcome(plan, planned) for planned in plan.runs), alone)
     findings = plan.study.conclude(results)
-    pairs = compare_arms(results) if plan.study.trains else ()
+    pairs = compare_arms(results, findings.reference) if plan.study.trains else ()
     if pairs:
         tables = (*findings.tables, pairs_table(pairs, results))
         findings = replace(findings, tables=tables, notes=(*findings.notes, *describe_pairs(pairs)))
@@ -219,9 +221,11 @@ def is_finished(path: Path, recipe: Recipe) -> bool:
 def folder_name(recipe: Recipe) -> str:
     """Return a readable name that two recipes share only if they are the same but for where the data lie."""
     options = recipe.method.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
+    # A recipe of one's own departs from none.
+    shipped = load_recipe(recipe.name) if recipe.name in packaged_recipes() else recipe
     changed = {
         key: ours
-        for key, (ours, _) in differing_settings([recipe, load_recipe(recipe.name)]).items()
+        for key, (ours, _) in differing_settings([recipe, shipped]).items()
         if not is_of(key, ("method", "seed", "data", "engine", "checkpoint"))
     }
     told = [f"{key.rpartition('.')[2]} {value}" for key, value in {**options, **changed}.items()]
@@ -246,7 +250,14 @@ def _outcome(plan: StudyPlan, planned: PlannedRun) -> Outcome:
 
 
 def _claim(plan: StudyPlan) -> None:
-    """Take the study's folder, or find it taken by the same study; more or other seeds are still the same."""
+    """Take the study's folder, or find it taken by the same study."""
+    refuse_taken(plan)
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    write_json(plan.folder / "study.json", _identity(plan))
+
+
+def refuse_taken(plan: StudyPlan) -> None:
+    """Refuse a folder that holds anything but this study; more or other seeds are still the same."""
     file, content = plan.folder / "study.json", _identity(plan)
     if plan.folder.exists() and not plan.folder.is_dir():
         raise InvalidInput(f"--out {plan.folder} is a file: give a folder.")
@@ -261,12 +272,13 @@ def _claim(plan: StudyPlan) -> None:
                     f"--out {plan.folder} holds another study ({key} is {former.get(key)!r} there and "
                     f"{content.get(key)!r} here): give another folder; finished runs are reused all the same."
                 )
-    elif plan.folder.is_dir() and any(one.suffix != ".partial" for one in plan.folder.iterdir()):
+    elif plan.folder.is_dir() and any(
+        one.suffix != ".partial" and one.name != TIMES_FILE for one in plan.folder.iterdir()
+    ):
         raise InvalidInput(f"--out {plan.folder} holds other files and no study: give a new or an empty folder.")
-    plan.folder.mkdir(parents=True, exist_ok=True)
-    write_json(file, content)
 
 
 def _identity(plan: StudyPlan) -> dict[str, Any]:
     given = {f"--set {key}": value for key, value in plan.options.given().items() if key != "data.folder"}
-    return {"study": plan.study.name, "recipe": plan.base.name, "rounds": plan.base.training.rounds, **given}
+    rounds = plan.rounds or plan.base.training.rounds
+    return {"study": plan.study.name, "recipe": plan.base.name, "rounds": rounds, **given}

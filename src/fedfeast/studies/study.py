@@ -1,12 +1,12 @@
 """What a study is: a question, the runs that answer it, and what their numbers become."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fedfeast.recipes import Recipe
 from fedfeast.studies.arms import Arm
-from fedfeast.studies.plots import Plot
+from fedfeast.studies.plots import Plot, Scatter
 from fedfeast.studies.results import Results
 from fedfeast.studies.tables import Table
 
@@ -32,6 +32,14 @@ class Findings:
     tables: tuple[Table, ...]
     plots: tuple[Plot, ...] = ()
     notes: tuple[str, ...] = ()
+    scatters: tuple[Scatter, ...] = ()  # pictures that come before the curves
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what else programs are told
+    reference: str | None = None  # the arm that all are compared with; FEAST, or the first, unless said
+
+    @property
+    def pictures(self) -> tuple[Plot | Scatter, ...]:
+        """All pictures in the order of the page."""
+        return (*self.scatters, *self.plots)
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,7 @@ class Study:
     arms: Callable[[Resolve], Sequence[Arm]]
     conclude: Callable[[Results], Findings]
     varied: tuple[str, ...] = ()  # settings in which arms differ on purpose, beside their method
-    datasets: tuple[str, ...] = tuple(IMAGES)  # the first by default
+    datasets: tuple[str, ...] = tuple(IMAGES)  # the first by default; of any recipe: none
     trains: bool = True  # False: plans alone answer it
     alone: bool = False  # whether clients are also trained each by itself
     separable: bool = False  # whether some of its arms can be run without the others

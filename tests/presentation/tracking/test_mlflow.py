@@ -37,6 +37,14 @@ def test_a_training_becomes_one_run_with_parameters_metrics_and_report(run: Run,
     assert Path(fetched).read_bytes() == (run.folder.path / "report.html").read_bytes()
 
 
+def test_a_folder_that_mlflow_refuses_is_told_with_the_way_out(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE")
+    with pytest.raises(InvalidInput, match="MLFLOW_ALLOW_FILE_STORE=true is set: set it, or give a database"):
+        tell_finished(run, [f"mlflow={(tmp_path / 'store').as_uri()}"])
+
+
 def test_it_goes_on_as_the_same_run_unless_that_was_deleted(run: Run, tmp_path: Path) -> None:
     uri = (tmp_path / "store").as_uri()
     for _ in range(2):

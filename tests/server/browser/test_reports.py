@@ -68,15 +68,15 @@ def colours(page: Page, selector: str, part: str) -> list[str]:
 
 def test_the_page_and_the_picture_have_the_same_colours_and_marks(visitor: Any, tmp_path: Path) -> None:
     places = (Point(1e6, 50.0), Point(5e6, 60.0))
-    numbered = [Series(f"{number}", places, number, mark_of(number)) for number in range(12)]
+    numbered = [Series(f"{number}", places, number, mark_of(number)) for number in range(17)]
     graded = [Series(f"graded {grade}", places, f"grade:{grade}") for grade in (0.0, 0.3, 0.5, 0.9, 1.0)]
     chart = Chart(macs_axis(), ACCURACY, (*numbered, *graded), notes=(Note(1e6, 50.0, "here"),))
     page = open_charts(visitor, tmp_path, chart)
     picture = [line for line in figure_of([chart]).axes[0].get_lines() if not str(line.get_label()).startswith("_")]
     assert colours(page, ".legend .line", "stroke") == [to_hex(line.get_color()) for line in picture]
     shapes = page.locator(".legend .dot").evaluate_all("nodes => nodes.map(node => node.getAttribute('d'))")
-    assert len(shapes) == 17
-    assert len(set(shapes[:9])) == 9
+    assert len(shapes) == 22
+    assert len(set(shapes[:17])) == 17
     assert [shape == shapes[0] for shape in shapes] == [line.get_marker() == "o" for line in picture]
     expect(page.locator(".mark-label")).to_have_text("here")
 

@@ -100,8 +100,6 @@ def measure_fairness(
     of every point of the curve on a client's own test examples, by the client's name.
     """
     budgets = np.array([float(row["budget_macs"]) for row in clients])
-    # By rank, so that tenths are alike in size; equal budgets in the order of the table.
-    groups = np.array_split(np.argsort(budgets, kind="stable"), min(MOST_GROUPS, len(clients))) if len(clients) else []
     own = _own(clients, budgets, curve, own_values or {})
     return Fairness(
         tuple(
@@ -116,10 +114,16 @@ def measure_fairness(
                 **_gets(curve, budgets[group]),
                 own_value=_mean(own[group]),
             )
-            for number, group in enumerate(groups, start=1)
+            for number, group in enumerate(tenths(budgets), start=1)
         ),
         metric,
     )
+
+
+def tenths(budgets: np.ndarray) -> list[np.ndarray]:
+    """Return the places of each tenth's clients, least budgets first; of fewer than ten clients each by itself."""
+    # By rank, so that tenths are alike in size; equal budgets in the order of the table.
+    return np.array_split(np.argsort(budgets, kind="stable"), min(MOST_GROUPS, len(budgets))) if len(budgets) else []
 
 
 def _took_part(names_of: Mapping[int, str], taking_part: Participation | None) -> dict[str, Any]:

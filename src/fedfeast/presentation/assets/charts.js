@@ -37,7 +37,13 @@ const charts = (() => {
     pentagon: ring([1.25, 1.25, 1.25, 1.25, 1.25]),
     leftward: [[-1.35, 0], [0.9, 1.2], [0.9, -1.2]],
     rightward: [[1.35, 0], [-0.9, 1.2], [-0.9, -1.2]],
+    hourglass: [[-1.1, -1.25], [1.1, -1.25], [-1.1, 1.25], [1.1, 1.25]],
+    bow: [[-1.25, -1.1], [-1.25, 1.1], [1.25, -1.1], [1.25, 1.1]],
+    bar: [[-0.6, -1.45], [0.6, -1.45], [0.6, 1.45], [-0.6, 1.45]],
+    beam: [[-1.45, -0.6], [1.45, -0.6], [1.45, 0.6], [-1.45, 0.6]],
+    chevron: [[0, -1.2], [1.4, 0.3], [1.4, 1.4], [0, -0.1], [-1.4, 1.4], [-1.4, 0.3]],
     hexagon: ring([1.25, 1.25, 1.25, 1.25, 1.25, 1.25]),
+    arch: [[-1.3, 0.9], [-1.2, 0.1], [-0.7, -0.7], [0, -1], [0.7, -0.7], [1.2, 0.1], [1.3, 0.9]],
   };
 
   // --- numbers for people ---------------------------------------------------------------------------------------------
@@ -385,5 +391,6 @@ const charts = (() => {
   }
   if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", drawAll);
   else drawAll();
-  return { draw, si, formats: FORMATS, margin: MARGIN };
+  const markOf = (number) => ["dot", ...Object.keys(SHAPES)][number % (Object.keys(SHAPES).length + 1)];
+  return { draw, si, formats: FORMATS, margin: MARGIN, markOf };
 })();

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
+from fedfeast.errors import InvalidInput
 from fedfeast.presentation.tracking.tracker import Told, TrackedRun
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 EXPERIMENT = "fedfeast"  # where MLFLOW_EXPERIMENT_NAME names no other
+ALLOW_FOLDER = "MLFLOW_ALLOW_FILE_STORE=true"
 MOST_PARAMETERS = 100  # of one request
 MOST_METRICS = 1000
 MOST_CHARACTERS = 6000  # of a parameter's value
@@ -39,9 +41,7 @@ class MLflowTracker:
 
     def open(self, run: TrackedRun, told: Told | None) -> Told:
         """Begin a run with the recipe as its parameters, or go on with the one there was."""
-        from mlflow import MlflowClient
-
-        self._client = client = MlflowClient(tracking_uri=self._given)
+        self._client = client = self._connected()
         if told is not None and self._is_there(told.identity):
             self._run = told.identity
             client.update_run(self._run, status="RUNNING")
@@ -52,6 +52,21 @@ class MLflowTracker:
         self._run = client.create_run(experiment, run_name=run.name).info.run_id
         self._tell_parameters(run.settings)
         return Told(self._run, 0)
+
+    def _connected(self) -> "MlflowClient":
+        """Return MLflow's client; the way out of a refused folder stands at the end of MLflow's own long message."""
+        from mlflow import MlflowClient
+        from mlflow.exceptions import MlflowException
+
+        try:
+            return MlflowClient(tracking_uri=self._given)
+        except MlflowException as error:
+            if ALLOW_FOLDER not in str(error):
+                raise
+            raise InvalidInput(
+                f"MLflow takes a folder as its store only where {ALLOW_FOLDER} is set: set it, or give a database, "
+                "e.g. --track mlflow=sqlite:///mlflow.db."
+            ) from error
 
     def tell_round(self, round_number: int, values: Mapping[str, float]) -> None:
         """Log a round's numbers at the step of that number."""

@@ -369,7 +369,7 @@ function showCurve() {
       .filter((one) => one.test_value !== null && one[key] !== null)
       .map((one) => [one[key], shown(one.test_value), 0, `${one.name} MACs`, one.test_interval?.map(shown)])
       .sort((one, other) => one[0] - other[0]);
-    return { label: names.length > 1 ? name : `test ${label}`, colour: index, points, line: true, thin: name !== page.about.name };
+    return { label: names.length > 1 ? name : `test ${label}`, colour: index, mark: charts.markOf(index), points, line: true, thin: name !== page.about.name };
   }).filter((one) => one.points.length);
   noteAtCurve(lines);
   const tested = lines.length > 0;

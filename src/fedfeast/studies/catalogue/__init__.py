@@ -17,6 +17,7 @@ from fedfeast.studies.catalogue.rules import FEDERATED_NAS, TRAINING_RULES
 from fedfeast.studies.catalogue.sensitivity import DIRICHLET_SENSITIVITY, ZIPF_SENSITIVITY
 from fedfeast.studies.study import Study
 
+CHOOSE = "choose"  # a study of any recipe, which is planned otherwise
 STUDIES = {
     study.name: study
     for study in (
@@ -44,8 +45,14 @@ STUDIES = {
 
 def find_study(name: str) -> Study:
     """Return the study of that name; an unknown name is answered with the close ones."""
+    if name == CHOOSE:
+        raise InvalidInput(
+            "study choose is about a recipe: fedfeast study choose RECIPE --minutes 5, or fedfeast.choose in Python."
+        )
     if name not in STUDIES:
-        close = [one for one in STUDIES if name and name in one] or get_close_matches(name, STUDIES, n=3)
+        close = [one for one in STUDIES if name and name in one] or get_close_matches(name, [*STUDIES, CHOOSE], n=3)
         hint = f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
-        raise InvalidInput(f"unknown study {name!r}{hint}: choose one of {', '.join(STUDIES)}.")
+        raise InvalidInput(
+            f"unknown study {name!r}{hint}: choose one of {', '.join(STUDIES)}, or {CHOOSE} and a recipe."
+        )
     return STUDIES[name]
