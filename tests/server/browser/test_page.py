@@ -232,7 +232,8 @@ def test_several_runs_are_compared_where_their_data_are_the_same(
     recipe = tmp_path / "elsewhere" / "recipe.toml"
     recipe.write_text(recipe.read_text().replace('[data]\nname = "digits"', '[data]\nname = "synthetic"'))
     page = visitor.open(serve(trained, tmp_path / "other", tmp_path / "elsewhere"))
-    expect(page.locator("#curve circle.dot")).to_have_count(16 + 2)  # and two in the legend
+    for mark in ("circle", "path"):  # dots of the one, squares of the other, and one of each in the legend
+        expect(page.locator(f"#curve {mark}.dot")).to_have_count(8 + 1)
     expect(page.locator("#curve .legend")).to_have_text("digitsother")
     page.get_by_role("button", name="other").click()
     expect(page.locator("#title")).to_have_text("other")
