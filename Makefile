@@ -38,8 +38,8 @@ fleet-demo: setup ## Train digits over a SuperLink and three SuperNodes on this 
 	$(BIN)/fedfeast fleet demo --out runs/fleet-demo
 
 # Where FEDFEAST_WITHOUT_BROWSER_RUNTIME is set, models in the browser are not tested, and the summary says so.
-test: setup chromium compiler $(if $(FEDFEAST_WITHOUT_BROWSER_RUNTIME),,browser-runtime) ## Run all tests, in three processes of one thread each: some mostly wait
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+test: setup chromium compiler $(if $(FEDFEAST_WITHOUT_BROWSER_RUNTIME),,browser-runtime) ## Run all tests, in two processes of one thread each
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 gpu-test: setup compiler ## Run the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu

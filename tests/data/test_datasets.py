@@ -3,6 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from fedfeast.data.datasets import (
     class_names_of,
@@ -28,6 +29,15 @@ def write_own(data: Path, name: str = "mine") -> None:
     labels = {"train": np.array([0, 1, 1]), "test": np.array([0, 1])}
     blocks = [(split, 0, np.ones((len(each), 1, 4, 4), np.uint8)) for split, each in labels.items()]
     write_prepared(data / name, Decoded(("a", "b"), 1, 4, labels, blocks), {"normalisation": None, "source": {}})
+
+
+def test_digits_are_those_that_scikit_learn_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = load_dataset("digits")
+    monkeypatch.setattr(Path, "is_file", lambda path: False)
+    loaded = load_dataset("digits")
+    for one, other in ((read.train, loaded.train), (read.test, loaded.test)):
+        assert torch.equal(one.inputs, other.inputs)
+        assert torch.equal(one.labels, other.labels)
 
 
 def test_digits() -> None:

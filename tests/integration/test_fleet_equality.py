@@ -16,7 +16,6 @@ SETTINGS = [
     *as_settings(TINY),
     "population.num_clients=3",
     "training.clients_per_round=3",
-    "training.rounds=2",
     "evaluation.every_rounds=2",
     "engine.precision=float64",
     "fleet.least_clients=3",
@@ -28,7 +27,8 @@ WIRE = ["wire.down=int8", "wire.down_deltas=true", "wire.up=int8", "wire.up_topk
 
 @pytest.mark.usefixtures("single_thread")
 def test_a_fleet_of_three_equals_the_simulation_over_any_wire(tmp_path: Path) -> None:
-    wires = {"lossless": SETTINGS, "small": [*SETTINGS, *WIRE]}
+    # The second round is the first that can send differences.
+    wires = {"lossless": [*SETTINGS, "training.rounds=1"], "small": [*SETTINGS, "training.rounds=2", *WIRE]}
     simulated = {name: Run.create("digits", tmp_path / f"simulated-{name}", one).train() for name, one in wires.items()}
     with ThreadPoolExecutor() as together, LocalFleet(tmp_path / "fleet") as fleet:
         fleet.start_superlink()
@@ -41,8 +41,8 @@ def test_a_fleet_of_three_equals_the_simulation_over_any_wire(tmp_path: Path) ->
     for name in wires:
         require_equal(Run.open(tmp_path / name), simulated[name])
     sent = {name: Run.open(tmp_path / name).summary["traffic"] for name in wires}
-    assert sent["small"]["bytes_down"] < sent["lossless"]["bytes_down"]
-    assert sent["small"]["bytes_up"] < 0.1 * sent["lossless"]["bytes_up"]
+    assert sent["small"]["bytes_down"] < 2 * sent["lossless"]["bytes_down"]
+    assert sent["small"]["bytes_up"] < 0.1 * 2 * sent["lossless"]["bytes_up"]
 
 
 def require_equal(run: Run, simulated: Run) -> None:

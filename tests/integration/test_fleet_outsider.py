@@ -40,7 +40,7 @@ app = build_server_app()
 """
 # A node's own data are its own code, in the process that answers: here it changes the answer.
 LIAR = """
-from sklearn.datasets import load_digits
+import numpy as np
 from fedfeast.flower import client, messages
 
 
@@ -50,8 +50,7 @@ def lie(content):
 
 def shots():
     client.to_json = lie
-    digits = load_digits()
-    return (digits.images[:100] * 15).astype("uint8"), digits.target[:100]
+    return np.zeros((100, 8, 8), dtype="uint8"), np.arange(100) % 10
 """
 TARGETS = [
     "/v1/control/list-runs",

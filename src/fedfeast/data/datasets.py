@@ -4,11 +4,13 @@ import errno
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fedfeast.data.examples import Dataset, Examples, Normalisation
 from fedfeast.data.reading.catalogue import EMBEDDED, OFFICIAL, OfficialDataset
@@ -38,11 +40,9 @@ from fedfeast.randomness import named_generator
 
 def load_digits() -> Dataset:
     """Return scikit-learn's 1,797 handwritten digits (8x8, grey), a fifth of each class held out as the test set."""
-    from sklearn.datasets import load_digits as bundled_digits
-
-    digits = bundled_digits()
-    images = np.round(digits.images * (255 / 16)).astype(np.uint8)[:, None]  # (examples, 1, 8, 8)
-    labels = digits.target.astype(np.int64)
+    table = _bundled_digits()
+    images = np.round(table[:, :-1].reshape(-1, 1, 8, 8) * (255 / 16)).astype(np.uint8)
+    labels = table[:, -1].astype(np.int64)
     # Choice: there is no official split; ours is drawn once and the same for every seed (docs/decisions/010).
     generator = named_generator(0, "digits test set")
     is_test = np.zeros(len(labels), dtype=bool)
@@ -50,6 +50,20 @@ def load_digits() -> Dataset:
         members = generator.permutation(np.flatnonzero(labels == label))
         is_test[members[: len(members) // 5]] = True
     return Dataset(_examples(images, labels, ~is_test), _examples(images, labels, is_test), classes=10)
+
+
+def _bundled_digits() -> NDArray[np.float64]:
+    """Return scikit-learn's table: 64 pixels from 0 to 16, and the label."""
+    package = find_spec("sklearn")
+    assert package is not None, "scikit-learn is a dependency"
+    assert package.origin is not None
+    file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    if file.is_file():  # importing scikit-learn takes a second, which every process of a fleet would spend
+        return np.loadtxt(file, delimiter=",")
+    from sklearn.datasets import load_digits as bundled_digits
+
+    digits = bundled_digits()
+    return np.column_stack([digits.data, digits.target])
 
 
 def load_synthetic(num_examples: int = 60_000, classes: int = 10, side: int = 8) -> Dataset:

@@ -151,11 +151,11 @@ def test_the_latency_of_a_second_run_is_shown_as_soon_as_it_is_measured(
 ) -> None:
     page = visitor.open(serve(*two_runs))
     page.get_by_role("button", name="Latency", exact=True).click()
-    expect(page.locator("#curve > svg circle.dot")).to_have_count(8)
+    expect(page.locator("#curve > svg .dot")).to_have_count(8)
     note = "The latency of second is not measured on this machine: fedfeast latency second."
     expect(page.locator("#curve-note")).to_contain_text(note)
     write_latencies(two_runs[1])
-    expect(page.locator("#curve > svg circle.dot")).to_have_count(16)
+    expect(page.locator("#curve > svg .dot")).to_have_count(16)
     expect(page.locator("#curve .legend")).to_have_text("firstsecond")
     expect(page.locator("#curve-note")).not_to_contain_text(note)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from fedfeast.errors import InvalidInput
-from fedfeast.presentation.report import write_report
 from fedfeast.presentation.tracking.choice import choose_trackers
 from fedfeast.presentation.tracking.telling import Telling, one_line
 from fedfeast.presentation.tracking.tracker import Tracker
@@ -88,6 +87,8 @@ class TrackedTraining:
     def end_with_report(self) -> None:
         """Write the run's report and hand it to the trackers."""
         if self.tellings:
+            from fedfeast.presentation.report import write_report  # drawing takes half a second to import
+
             report = self.run.folder.path / "report.html"
             write_report([self.run], report)
             self.end(report, END_SECONDS)
