@@ -18,7 +18,6 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 import fedfeast
-from fedfeast.studies.options import StudyOptions
 
 DOCS = Path(__file__).parents[1]
 WORK = DOCS.parent / "build" / "pictures"
@@ -67,8 +66,8 @@ def picture_run(browser: Browser, runs: list[fedfeast.Run]) -> None:
 
 
 def picture_study(browser: Browser) -> None:
-    """Picture the report of a short study of all methods."""
-    fedfeast.study("digits-all", STUDY, StudyOptions(rounds=6))
+    """Picture the report of the study of all methods."""
+    fedfeast.study("digits-all", STUDY)
     with opened(browser, (STUDY / "report.html").as_uri(), 1000) as page:
         keep(page, "study-report")
 
