@@ -88,7 +88,7 @@ def test_killed_between_files_it_leaves_nothing_and_can_be_written_again(run: fe
     assert not out.exists()
     export_ladder(run, out, 2)
     assert {path.name for path in tmp_path.iterdir()} == {"models"}
-    assert {path.name for path in out.iterdir()} == {"ladder.json", "model.py", "01-128.3k", "02-4.975M"}
+    assert {path.name for path in out.iterdir()} == {"ladder.json", "model.py", "README.md", "01-128.3k", "02-4.975M"}
     fedfeast.verify(out)
 
 
