@@ -58,19 +58,21 @@ def write_ladder_card(manifests: Mapping[str, Mapping[str, Any]]) -> str:
         (
             f"[{folder}]({folder}/README.md)",
             f"{one['macs']:,}{_dense(one, 'macs')}",
+            *([f"{one['price']:,}"] if "price" in one else []),
             f"{one['parameters']:,}{_dense(one, 'parameters')}",
             f"{one['bytes']:,}",
             metric.show(_value(one)),
         )
         for folder, one in manifests.items()
     ]
+    priced = ["MACs that budgets are compared with"] if "price" in largest else []
     limit = max(one.get("price", one["macs"]) for one in (every[:-1] or every))
     sections = [
         f"# {run['data']} {kind}s of {costs}",
         f"{'Network' if len(every) == 1 else f'{len(every)} networks'} of the federated run `{run['name']}`: recipe "
         f"`{run['recipe']}`, method `{run['method']}`, data `{run['data']}`, seed {run['seed']}, round "
         f"{served_round(run)}; fedfeast {largest['fedfeast']}.",
-        _table(("folder", "MACs", "parameters", "bytes of the weights", label_of(largest)), rows),
+        _table(("folder", "MACs", *priced, "parameters", "bytes of the weights", label_of(largest)), rows),
         *_ladder_notes(every),
         "## Use",
         _use(largest, f'model = load("path/of/this/folder", max_macs={limit})   # the largest that fits'),
