@@ -135,9 +135,7 @@ def test_a_server_opens_trusted_runs_in_any_thread(theirs: Path) -> None:
     with trusting():
         collection = Collection([theirs])
     watched: list[str] = []
-    looking = threading.Thread(
-        target=lambda: watched.extend(run.run.folder.recipe().method_name for run in collection.runs.values())
-    )
+    looking = threading.Thread(target=lambda: watched.extend(run.seen.about.method for run in collection.runs.values()))
     looking.start()
     looking.join()
     assert watched == [f"{theirs.parent / 'mine.py'}:NarrowOrWhole"]

@@ -6,7 +6,9 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("module", ["fedfeast.presentation.pictures", "fedfeast.runs", "fedfeast.server.watched_run"])
+@pytest.mark.parametrize(
+    "module", ["fedfeast.presentation.pictures", "fedfeast.runs", "fedfeast.server.shown.watched_run"]
+)
 def test_training_drawing_and_serving_load_no_studies(module: str) -> None:
     code = f"import sys, {module}; print(sorted(name for name in sys.modules if name.startswith('fedfeast.studies')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

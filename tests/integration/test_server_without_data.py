@@ -20,7 +20,7 @@ from fedfeast.recipes import load_recipe
 from fedfeast.runs import Run
 from fedfeast.runs.assembly import split_data
 from fedfeast.server.answers import describe_run as describe_for_page
-from fedfeast.server.watched_run import WatchedRun
+from fedfeast.server.shown.watched_run import WatchedRun
 from fedfeast.serving.bundle import describe_bundle, extract
 from fedfeast.serving.choice import Limits
 from fedfeast.serving.exporting import ExportOptions, export

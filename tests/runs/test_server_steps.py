@@ -22,7 +22,7 @@ from fedfeast.runs.assembly import Federation
 from fedfeast.runs.checkpoint import TrainingState
 from fedfeast.runs.training import Silent, SimulatedClients
 from fedfeast.server.answers import describe_run as describe_watched
-from fedfeast.server.watched_run import WatchedRun
+from fedfeast.server.shown.watched_run import WatchedRun
 from fedfeast.serving.bundle import describe_bundle, extract
 from fedfeast.serving.choice import Limits
 

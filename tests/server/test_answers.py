@@ -3,7 +3,7 @@ from pathlib import Path
 import fedfeast
 from fedfeast.server.answers import NoVariant, describe_run
 from fedfeast.server.offer import NothingFits
-from fedfeast.server.watched_run import WatchedRun
+from fedfeast.server.shown.watched_run import WatchedRun
 
 
 def test_a_finished_run(trained: Path) -> None:

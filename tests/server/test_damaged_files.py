@@ -21,7 +21,7 @@ from fedfeast.randomness import named_generator
 from fedfeast.runs import Run
 from fedfeast.server.api import build_app
 from fedfeast.server.collection import Collection
-from fedfeast.server.watched_run import WatchedRun
+from fedfeast.server.shown.watched_run import WatchedRun
 
 SETTINGS = {**TINY, "training.rounds": 2, "population.num_clients": 6, "training.clients_per_round": 2}
 ODD: tuple[Any, ...] = (

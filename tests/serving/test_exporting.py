@@ -220,11 +220,11 @@ def test_the_bundle_alone(run: fedfeast.Run, tmp_path: Path, monkeypatch: pytest
 
 
 def test_with_drawn_samples_no_file_holds_an_example(run: fedfeast.Run, tmp_path: Path) -> None:
-    federation, formats = run.federation, ("onnx", "int8", "pt2")
+    federation = run.federation
     parts = (federation.test.test, federation.test.calibration, federation.examples.pool)
     examples = {image.numpy().tobytes() for part in parts for image in part.inputs.cpu()}
     for drawn in (False, True):
-        options = ExportOptions(formats, drawn_samples=drawn)
+        options = ExportOptions(("onnx", "int8", "pt2"), drawn_samples=drawn)
         manifest = export(run, tmp_path / str(drawn), LIMITS, options)
         holding = [
             file.name for file in sorted((tmp_path / str(drawn)).iterdir()) if _holds_any(file.read_bytes(), examples)

@@ -185,7 +185,7 @@ def _present_measured(extractor: Any, file: Path, max_latency: float | None, as_
 
 
 def serve(
-    folders: Annotated[list[Path], typer.Argument(help="One or several runs' folders; they may still be training.")],
+    folders: Annotated[list[Path], typer.Argument(help="Folders of runs, which may still be training, or of ladders.")],
     host: Annotated[str, typer.Option(help="The address to listen on; others than this machine need 0.0.0.0.")] = (
         "127.0.0.1"
     ),
@@ -200,7 +200,7 @@ def serve(
     ] = None,
     trust: TrustOption = False,
 ) -> None:
-    """Serve runs: a page with their curves, models for each budget, an HTTP API."""
+    """Serve runs and ladders: a page with their curves, models for each budget, an HTTP API."""
     from fedfeast.server.entry import serve as serve_runs
 
     if token is None and not is_loopback(host):

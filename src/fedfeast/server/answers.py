@@ -4,10 +4,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from fedfeast.recipes.building import build_selection
+from fedfeast.server.collection import Shown
 from fedfeast.server.offer import NothingFits
-from fedfeast.server.progress import State
-from fedfeast.server.watched_run import WatchedRun
+from fedfeast.server.shown.progress import State
 
 
 class Problem(BaseModel):
@@ -222,12 +221,11 @@ class Prediction(BaseModel):
     milliseconds: float  # of one inference on this machine, one thread
 
 
-def describe_run(run: WatchedRun, runs: list[str]) -> RunState:
+def describe_run(run: Shown, runs: list[str]) -> RunState:
     """Return what is known of a run."""
     seen = run.seen
-    recipe = seen.run.recipe
-    facts = recipe.data.facts
-    rounds, total_rounds = len(seen.rows), recipe.training.rounds
+    about, facts = seen.about, seen.about.data_facts
+    rounds, total_rounds = len(seen.rows), about.total_rounds
     seconds = sum(row["seconds"] for row in seen.rows)
     training = seen.state == "training" and rounds > 0
     summary: dict[str, Any] = seen.summary or {}
@@ -236,12 +234,12 @@ def describe_run(run: WatchedRun, runs: list[str]) -> RunState:
     return RunState(
         name=run.name,
         runs=runs,
-        recipe=recipe.name,
-        method=recipe.method_name,
-        data=recipe.data.name,
+        recipe=about.recipe,
+        method=about.method,
+        data=about.data,
         inputs=Inputs(kind=facts.kind, shape=list(facts.input_shape), task=facts.task),
         images=Images(channels=facts.channels, side=facts.side, classes=facts.classes),
-        metric=MetricFacts(**seen.run.metric.facts()),
+        metric=MetricFacts(**about.metric.facts()),
         state=seen.state,
         note=seen.note,
         finished_rounds=rounds,
@@ -251,7 +249,7 @@ def describe_run(run: WatchedRun, runs: list[str]) -> RunState:
         served_round=served,
         served_vector=seen.offer.vector if seen.offer is not None else None,
         validation_score=next((row["validation_score"] for row in seen.rows if row["round"] == served), None),
-        chosen_by=build_selection(recipe).words,
+        chosen_by=about.chosen_by,
         population_score=summary.get("population_score"),
         population_score_best=summary.get("population_score_best"),
         measured_on=summary.get("curve_from", "the test set"),

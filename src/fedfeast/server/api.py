@@ -28,14 +28,13 @@ from fedfeast.server.answers import (
 )
 from fedfeast.server.browser.routes import add_runtime
 from fedfeast.server.browser.runtime import BrowserRuntime
-from fedfeast.server.collection import Collection
+from fedfeast.server.collection import Collection, Shown
 from fedfeast.server.counters import CONTENT_TYPE, Counters
 from fedfeast.server.guard import Guard
 from fedfeast.server.model_files import send_model
 from fedfeast.server.offer import DamagedBundle, Kind, NothingFits, Offer
 from fedfeast.server.page_files import add_page
 from fedfeast.server.predictions import Predictor, read_example
-from fedfeast.server.watched_run import WatchedRun
 from fedfeast.serving.bundle_cache import GoneRun
 from fedfeast.serving.choice import Limits
 from fedfeast.version import VERSION
@@ -141,8 +140,8 @@ def _add_runs(app: FastAPI, collection: Collection) -> None:
         """Tell who took part, was refused or late, and what clients get, by tenths of their budgets."""
         found = _find(collection, run)
         seen = found.seen
-        measured = seen.fairness or Fairness((), seen.run.metric)  # nobody before training begins
-        facts = {"metric": seen.run.metric.facts(), **measured.facts()}
+        measured = seen.fairness or Fairness((), seen.about.metric)  # nobody before training begins
+        facts = {"metric": seen.about.metric.facts(), **measured.facts()}
         return FairnessTable.model_validate({"run": found.name, **facts})
 
     @app.get("/api/variants", tags=["models"], responses=_problems(401, 404, 422))
@@ -153,11 +152,11 @@ def _add_runs(app: FastAPI, collection: Collection) -> None:
         return Variants.model_validate(
             {
                 "run": found.name,
-                "data": seen.run.recipe.data.name,
-                "metric": seen.run.metric.facts(),
+                "data": seen.about.data,
+                "metric": seen.about.metric.facts(),
                 "served_round": seen.offer.round if seen.offer is not None else None,
                 "variants": seen.variants,
-                "anchors": found.anchors,
+                "anchors": seen.about.anchors,
             }
         )
 
@@ -255,14 +254,14 @@ def _add_operation(app: FastAPI, counters: Counters, onnxruntime_web: str | None
         return Response(counters.text(), media_type=CONTENT_TYPE)
 
 
-def _find(collection: Collection, name: str | None) -> WatchedRun:
+def _find(collection: Collection, name: str | None) -> Shown:
     found = collection.find(name)
     if found is None:
         raise HTTPException(404, f"there is no run {_short(name or '')}: this server has {', '.join(collection.runs)}.")
     return found
 
 
-def _find_present(collection: Collection, name: str | None) -> WatchedRun:
+def _find_present(collection: Collection, name: str | None) -> Shown:
     """Return a run whose folder is there at this very moment."""
     found = _find(collection, name)
     if found.is_gone:
@@ -270,7 +269,7 @@ def _find_present(collection: Collection, name: str | None) -> WatchedRun:
     return found
 
 
-def _choose(run: WatchedRun, limits: Limits, best: bool) -> Choice:
+def _choose(run: Shown, limits: Limits, best: bool) -> Choice:
     """Return the largest variant within the limits beside the better one that is smaller, or that one itself."""
     seen = run.seen  # which may be another one before a latency is measured
     offer, merits = seen.offer, seen.merits()

@@ -1,4 +1,4 @@
-"""The runs that a server shows, looked at by one thread."""
+"""The runs and ladders that a server shows, looked at by one thread."""
 
 import threading
 from collections.abc import Sequence
@@ -7,22 +7,27 @@ from pathlib import Path
 
 from fedfeast.errors import InvalidInput, in_one_line
 from fedfeast.server.offer import Offer
-from fedfeast.server.watched_run import WatchedRun
+from fedfeast.server.shown.watched_ladder import WatchedLadder
+from fedfeast.server.shown.watched_run import WatchedRun
+from fedfeast.serving.ladder import INDEX
 
 # Choice: a round of the smallest recipe takes half a second; nobody sees a faster change.
 LOOK_EVERY_SECONDS = 1.0
 
+Shown = WatchedRun | WatchedLadder
+
 
 class Collection:
-    """Runs by name, in the order they were given."""
+    """Runs and ladders by name, in the order they were given."""
 
     def __init__(self, folders: Sequence[Path | str]) -> None:
         if not folders:
-            raise InvalidInput("no run was given: name at least one run's folder.")
-        self.runs: dict[str, WatchedRun] = {}
+            raise InvalidInput("no run was given: name at least one run's or ladder's folder.")
+        self.runs: dict[str, Shown] = {}
         for folder in map(Path, folders):
             name = self._free_name(folder.resolve().name)
-            self.runs[name] = WatchedRun(folder, name)
+            is_ladder = (folder / INDEX).is_file()
+            self.runs[name] = WatchedLadder(folder, name) if is_ladder else WatchedRun(folder, name)
         self._stopping = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="fedfeast-watch", daemon=True)
 
@@ -34,7 +39,7 @@ class Collection:
         self._stopping.set()
         self._watcher.join()
 
-    def find(self, name: str | None) -> WatchedRun | None:
+    def find(self, name: str | None) -> Shown | None:
         """Return a run by its name; the first one where none is named."""
         return next(iter(self.runs.values())) if name is None else self.runs.get(name)
 

@@ -14,7 +14,7 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from fedfeast.server.watched_run import WatchedRun
+from fedfeast.server.collection import Shown
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -23,7 +23,7 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 class Counters(Collector):
     """One application's numbers since it began; several applications of one process count apart."""
 
-    def __init__(self, runs: Mapping[str, WatchedRun] | None = None) -> None:
+    def __init__(self, runs: Mapping[str, Shown] | None = None) -> None:
         self._registry = registry = CollectorRegistry()
         request = ("method", "route", "status")
         self._requests = Counter("fedfeast_requests_total", "Requests answered.", request, registry=registry)
@@ -61,7 +61,7 @@ class Counters(Collector):
 class _RunGauges(Collector):
     """What runs have at the moment of asking."""
 
-    def __init__(self, runs: Mapping[str, WatchedRun]) -> None:
+    def __init__(self, runs: Mapping[str, Shown]) -> None:
         self._runs = runs
 
     def collect(self) -> Iterable[Metric]:

@@ -17,7 +17,7 @@ def serve(
     on_ready: Callable[[str], None] = lambda address: None,
     browser_runtime: Path | str | None = None,
 ) -> None:
-    """Serve one or several runs' folders until the process is told to stop.
+    """Serve one or several runs' or ladders' folders until the process is told to stop.
 
     Port 0 takes a free one; on_ready is told the address as soon as it is open. A folder with onnxruntime-web's files,
     or the default one that fedfeast browser-runtime fills, lets the page run models in the visitor's browser.

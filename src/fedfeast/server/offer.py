@@ -9,21 +9,59 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from fedfeast.data import DatasetFacts
 from fedfeast.errors import InvalidInput
 from fedfeast.federation import OperatingPoint
 from fedfeast.machine import processor_and_cores
 from fedfeast.serving.bundle import read_bundle
-from fedfeast.serving.bundle_cache import BundleCache
 from fedfeast.serving.choice import Limits, best_point, better_point, choose_point
 from fedfeast.serving.exporting import FILES
+from fedfeast.serving.latency import Latency
 from fedfeast.units import number_repeated
 from fedfeast.version import VERSION
 
 Kind = Literal["onnx", "safetensors"]
 NAMES: dict[Kind, str] = {"onnx": FILES["onnx"], "safetensors": "weights.safetensors"}
+
+
+class Bundles(Protocol):
+    """Networks as files, each there when it is asked for: a run's (``BundleCache``) or a ladder's."""
+
+    @property
+    def points(self) -> tuple[OperatingPoint, ...]:
+        """The networks, least price first."""
+
+    @property
+    def folder(self) -> Path:
+        """Where files lie that were built for it; its name says how."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What bundles say of the run and of the weights that they hold."""
+
+    @property
+    def data_facts(self) -> DatasetFacts:
+        """What is known of the examples that the networks take."""
+
+    def accuracy(self, point: OperatingPoint) -> float | None:
+        """Return a point's test accuracy, where it is known."""
+
+    def value(self, point: OperatingPoint) -> float | None:
+        """Return a point's scoring metric on the test set."""
+
+    def interval(self, point: OperatingPoint) -> tuple[float, float] | None:
+        """Return within which that value lies with 95 % certainty, where the test set is small."""
+
+    def validated(self) -> Mapping[OperatingPoint, float]:
+        """Return the points' scoring metric on the validation examples."""
+
+    def latency(self, point: OperatingPoint) -> Latency:
+        """Return a point's latency on this device, measured once."""
+
+    def bundle(self, point: OperatingPoint) -> Path:
+        """Return the folder of a point's bundle with its ONNX file."""
 
 
 class NothingFits(InvalidInput):
@@ -61,12 +99,12 @@ class ModelFile:
 
 
 class Offer:
-    """A run's variants, least price first, with the weights of its best round."""
+    """A run's or a ladder's variants, least price first, with the weights of the best round."""
 
-    def __init__(self, bundles: BundleCache, run_name: str, recorded_latency: Path) -> None:
+    def __init__(self, bundles: Bundles, run_name: str, recorded_latency: Path | None = None) -> None:
         self.bundles, self._run_name = bundles, run_name
         self.by_id = dict(zip(variant_ids(bundles), bundles.points, strict=True))
-        self.latencies = read_latencies(recorded_latency, bundles)
+        self.latencies = {} if recorded_latency is None else read_latencies(recorded_latency, bundles)
         self._checked: dict[tuple[str, Kind], ModelFile] = {}
         self._measuring = threading.Lock()
 
@@ -153,18 +191,18 @@ class Offer:
         return self.bundles.latency(point).median_ms
 
 
-def variant_id(bundles: BundleCache, point: OperatingPoint) -> str:
+def variant_id(bundles: Bundles, point: OperatingPoint) -> str:
     """Return a name that stands for these weights in this architecture, written by this version, and no other."""
     content = f"{bundles.facts['weights_sha256']} {point.architecture!r} {bundles.folder.name} {VERSION}"
     return f"{point.macs}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
 
 
-def variant_ids(bundles: BundleCache) -> list[str]:
+def variant_ids(bundles: Bundles) -> list[str]:
     """Return a name for every point; a network that is on offer twice has a number in its second one."""
     return number_repeated(variant_id(bundles, point) for point in bundles.points)
 
 
-def read_latencies(path: Path, bundles: BundleCache) -> dict[int, float]:
+def read_latencies(path: Path, bundles: Bundles) -> dict[int, float]:
     """Return the medians of latency.json by position, where it was measured on this device for these points."""
     try:
         content = json.loads(path.read_text())

@@ -280,6 +280,23 @@ def test_a_run_whose_folder_is_deleted(visitor: Any, serve: Serve, trained: Path
     page.context.close()
 
 
+def test_a_ladder_has_models_to_choose_and_to_try_and_no_training(
+    visitor: Any, serve: Serve, trained: Path, tmp_path: Path
+) -> None:
+    fedfeast.export_ladder(trained, tmp_path / "digits-models", 4)
+    page = visitor.open(serve(tmp_path / "digits-models"))
+    expect(page.locator("#state")).to_have_text("ladder")
+    expect(page.locator("#title")).to_have_text("digits-models")
+    expect(page.locator("#chosen")).to_contain_text("This device gets the")
+    expect(page.locator("#variants tbody tr")).to_have_count(4)
+    for part in ("#training", "#progress", "#fairness-box", "#sizes-box"):
+        expect(page.locator(part)).to_be_hidden()
+    draw(page, ZERO)
+    expect(page.locator("#answers tbody tr")).to_have_count(4)
+    expect(page.locator("#answers tbody tr").last).to_contain_text("ms")
+    assert not scrolls_sideways(page)
+
+
 def test_a_run_that_trains_is_followed(visitor: Any, serve: Serve, tmp_path: Path) -> None:
     settings = {"training.rounds": 8, "evaluation.every_rounds": 2, "training.clients_per_round": 4}
     fedfeast.Run.create("digits", tmp_path / "live", settings)

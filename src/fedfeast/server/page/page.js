@@ -172,9 +172,10 @@ function show(news) {
   inBrowser.show(page.about, models());
 }
 
-const STATES = { waiting: "waiting", training: "training", stopped: "stopped", evaluating: "measuring", unevaluated: "not measured", finished: "finished", gone: "gone" };
+const STATES = { waiting: "waiting", training: "training", stopped: "stopped", evaluating: "measuring", unevaluated: "not measured", finished: "finished", gone: "gone", ladder: "ladder" };
 
 const isGone = () => page.about.state === "gone";
+const isLadder = () => page.about.state === "ladder"; // networks alone: nobody knows their clients and rounds here
 
 function showHead() {
   const { about } = page, state = at("state");
@@ -186,7 +187,7 @@ function showHead() {
   document.title = `${about.name} · fedfeast`;
   const clients = about.clients === null ? "" : ` over ${count(about.clients)} clients`;
   at("lead").textContent = `One elastic network, trained with ${about.method} on ${about.data}${clients}. Each device takes the ${takesBest() ? "best" : "largest"} model it affords.`;
-  const going = !["finished", "unevaluated", "gone"].includes(about.state);
+  const going = !["finished", "unevaluated", "gone", "ladder"].includes(about.state);
   at("progress").hidden = !going;
   const track = at("progress").querySelector(".track");
   track.setAttribute("aria-valuemax", about.total_rounds);
@@ -195,6 +196,7 @@ function showHead() {
   const left = about.remaining_seconds === null ? "" : `, about ${duration(about.remaining_seconds)} left`;
   at("progress-text").textContent = `Round ${count(about.finished_rounds)} of ${count(about.total_rounds)}${left}`;
   at("live").hidden = about.state !== "training";
+  at("training").hidden = isLadder();
 }
 
 function duration(seconds) {
@@ -238,7 +240,7 @@ function showTiles() {
   if (measured.length) tiles.push([figure((more_is_better ? Math.max : Math.min)(...measured)), `best model on ${about.measured_on}`]);
   if (models.length) tiles.push([count(models.length), `models, ${charts.si(models[0].price)} to ${charts.si(models.at(-1).price)} MACs`]);
   if (about.served_share !== null) tiles.push([percent(about.served_share, 0), `of ${count(about.clients)} clients served`]);
-  if (about.served_round !== null) tiles.push([count(about.served_round), `round that is served, the best so far${servedVector(about)}`]);
+  if (about.served_round !== null) tiles.push([count(about.served_round), isLadder() ? "rounds were trained" : `round that is served, the best so far${servedVector(about)}`]);
   if (about.seconds) tiles.push([duration(about.seconds), "of training"]);
   at("tiles").replaceChildren(...tiles.map(([value, label]) => {
     const tile = document.createElement("div"), strong = document.createElement("b"), words = document.createElement("span");

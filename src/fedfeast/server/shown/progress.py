@@ -6,7 +6,7 @@ from typing import Literal
 
 from fedfeast.runs.folder import RunFolder
 
-State = Literal["waiting", "training", "stopped", "evaluating", "unevaluated", "finished", "gone"]
+State = Literal["waiting", "training", "stopped", "evaluating", "unevaluated", "finished", "gone", "ladder"]
 LOCKS = Path("/proc/locks")
 QUIET_SECONDS = 60  # where the system does not list its locks, a folder that changed since is at work
 
@@ -18,6 +18,7 @@ SENTENCES: dict[State, str] = {
     "unevaluated": "All rounds are finished, but the test curve was not measured.",
     "finished": "Finished and measured on the test set.",
     "gone": "The run's folder is gone.",
+    "ladder": "A ladder of trained networks; the run that they come from is not here.",
 }
 
 

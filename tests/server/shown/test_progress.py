@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 import fedfeast
-from fedfeast.server import progress
-from fedfeast.server.progress import State, is_at_work, state_of
+from fedfeast.server.shown import progress
+from fedfeast.server.shown.progress import State, is_at_work, state_of
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,8 @@ import os
 from pathlib import Path
 from shutil import copytree, rmtree
 
-import pytest
-
 import fedfeast
-from fedfeast.server.watched_run import WatchedRun
+from fedfeast.server.shown.watched_run import WatchedRun
 
 
 def test_a_finished_run(trained: Path) -> None:
@@ -114,16 +112,3 @@ def test_a_folder_that_comes_back(folder: Path) -> None:
     run.refresh()
     assert (run.seen.state, run.has_lost(variant)) == ("finished", False)
     assert run.offer_of(variant) is run.seen.offer
-
-
-@pytest.mark.parametrize(("data", "anchors"), [("digits", 0), ("cifar100", 5)])
-def test_the_papers_points(folder: Path, data: str, anchors: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = WatchedRun(folder, "run")
-    monkeypatch.setattr(run.run, "recipe", run.run.recipe.model_copy(update={"data": DataNamed(data)}))
-    assert len(run.anchors) == anchors
-    assert json.dumps(run.anchors)
-
-
-class DataNamed:
-    def __init__(self, name: str) -> None:
-        self.name = name

@@ -1,19 +1,19 @@
 """A run that is served: its folder is looked at again and again, and what was seen last is answered at once."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fedfeast.errors import InvalidInput, without_places
 from fedfeast.evaluation import Curve
 from fedfeast.evaluation.fairness import Fairness, Participation, measure_fairness
-from fedfeast.evaluation.published import ANCHORS_MACS, TRAINING_RULES
 from fedfeast.presentation.budget_histogram import budget_histogram
 from fedfeast.presentation.round_reader import RoundReader, Row
-from fedfeast.recipes.building import build_central_privacy
+from fedfeast.recipes.building import build_central_privacy, build_selection
 from fedfeast.runs import Run
 from fedfeast.server.offer import Offer
-from fedfeast.server.progress import SENTENCES, State, state_of
+from fedfeast.server.shown.progress import SENTENCES, State, state_of
+from fedfeast.server.shown.seen import About, Seen, describe_variants
 from fedfeast.serving.bundle_cache import BundleCache
 from fedfeast.whole_files import sha256_of
 
@@ -21,24 +21,10 @@ Signature = tuple[tuple[str, int], ...]
 Identity = tuple[int, str]
 
 
-@dataclass(frozen=True, eq=False)
-class Seen:
-    """All that is known of a run at one moment."""
-
-    run: Run
-    state: State
-    note: str
-    rows: tuple[Row, ...] = ()
-    summary: dict[str, Any] | None = None
-    offer: Offer | None = None
-    variants: tuple[dict[str, Any], ...] = ()
-    fleet: dict[str, Any] | None = None
-    fairness: Fairness | None = None
-
-    def merits(self) -> dict[str, float]:
-        """Return how good the validated variants are by id, greater for what is better."""
-        values = {one["id"]: one["validation_value"] for one in self.variants}
-        return {name: self.run.metric.merit(value) for name, value in values.items() if value is not None}
+def _about(run: Run) -> About:
+    recipe = run.recipe
+    names = recipe.name, recipe.method_name, recipe.data.name
+    return About(*names, recipe.data.facts, run.metric, recipe.training.rounds, build_selection(recipe).words)
 
 
 def _sentence(state: State, summary: dict[str, Any] | None) -> str:
@@ -49,6 +35,9 @@ def _sentence(state: State, summary: dict[str, Any] | None) -> str:
 
 class WatchedRun:
     """One run on show."""
+
+    run: Run
+    seen: Seen
 
     def __init__(self, path: Path, name: str) -> None:
         self.name, self._path = name, path
@@ -66,11 +55,6 @@ class WatchedRun:
         self.refresh()
 
     @property
-    def run(self) -> Run:
-        """The run that was seen last."""
-        return self.seen.run
-
-    @property
     def total_rounds(self) -> int:
         """How many rounds the run is to have."""
         return self.run.recipe.training.rounds
@@ -81,11 +65,11 @@ class WatchedRun:
         if identity is None:
             self._lost = self._lost.union(*(offer.by_id for offer in self._offers))
             self._identity, self._offers = None, ()
-            self.seen = Seen(self.run, "gone", SENTENCES["gone"])
+            self.seen = Seen(self.seen.about, "gone", SENTENCES["gone"])
             return
         if identity != self._identity:
             self._identity, self._offers = None, ()
-            self.seen = Seen(self.run, "waiting", SENTENCES["waiting"])
+            self.seen = Seen(self.seen.about, "waiting", SENTENCES["waiting"])
             self._open()
         folder, rows, seen = self.run.folder, self._rounds.refresh(), self.seen
         self._refresh_offer()
@@ -103,7 +87,7 @@ class WatchedRun:
         summarised = summary["finished_rounds"] if summary is not None else None
         state = state_of(folder, len(rows), self.total_rounds, summarised)
         note = " ".join(self._problems()) or _sentence(state, summary)
-        self.seen = Seen(self.run, state, note, rows, summary, offer, variants, fleet, fairness)
+        self.seen = Seen(_about(self.run), state, note, rows, summary, offer, variants, fleet, fairness)
 
     def note_problem(self, reason: str) -> None:
         """Say why the folder could not be looked at; what was seen before stays."""
@@ -125,11 +109,11 @@ class WatchedRun:
 
     def _open(self) -> None:
         """Begin with the run that lies in the folder now."""
-        identity, run = _identity(self._path), Run.open(self._path)
+        identity, self.run = _identity(self._path), Run.open(self._path)
         self._rounds = RoundReader(self._path / "metrics.jsonl")
         self._looked_at = self._others = None
         self._problem, self._damaged_files = "", []
-        self.seen = Seen(run, "waiting", SENTENCES["waiting"])
+        self.seen = Seen(_about(self.run), "waiting", SENTENCES["waiting"])
         self._identity = identity
 
     def _refresh_offer(self) -> None:
@@ -161,12 +145,6 @@ class WatchedRun:
         sentence = f"Damaged in the run's folder: {', '.join(damaged)}." if damaged else ""
         return [one for one in (self._problem, sentence) if one]
 
-    @property
-    def anchors(self) -> list[dict[str, float]]:
-        """The paper's FEAST on the run's data set, where it was published: accuracy in percent by MACs."""
-        published = TRAINING_RULES.get(self.run.recipe.data.name, {}).get("full", ())
-        return [{"macs": macs, "accuracy": accuracy} for macs, accuracy in zip(ANCHORS_MACS, published, strict=False)]
-
     def _summary(self) -> dict[str, Any] | None:
         if not self.run.folder.has_summary():
             return None
@@ -181,26 +159,7 @@ class WatchedRun:
         fleet = self._fleet([point.price for point in points])
         if offer is None:
             return (), fleet
-        clients = fleet["by_variant"] if fleet is not None else [None] * len(points)
-        validated = offer.bundles.validated()
-        return tuple(
-            {
-                "id": name,
-                "name": point.name,
-                "macs": point.macs,
-                "price": point.price,
-                "parameters": point.parameters,
-                "test_accuracy": offer.bundles.accuracy(point),
-                "test_value": offer.bundles.value(point),
-                "test_interval": offer.bundles.interval(point),
-                "validation_value": validated.get(point),
-                "latency_ms": offer.latencies.get(position),
-                "clients": clients[position],
-                "onnx": f"/models/{name}.onnx",
-                "safetensors": f"/models/{name}.safetensors",
-            }
-            for position, (name, point) in enumerate(offer.by_id.items())
-        ), fleet
+        return describe_variants(offer, None if fleet is None else fleet["by_variant"]), fleet
 
     def _fleet(self, prices: list[int]) -> dict[str, Any] | None:
         self._clients = []

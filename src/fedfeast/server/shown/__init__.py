@@ -1,0 +1,1 @@
+"""What a server shows: runs, which it looks at again and again, and ladders."""
