@@ -140,3 +140,5 @@ def test_the_card_of_a_ladder() -> None:
     assert "| folder | MACs | MACs that budgets are compared with | parameters |" in card
     assert "| 1,000 | 1,007 | 10 |" in card
     assert "max_macs=1007)" in card
+    card = write_ladder_card({"01-1k": ladder["01-1k"]})
+    assert card.startswith("# digits classifiers of 1k MACs\n\nA network of the federated run `mine`")

@@ -53,7 +53,12 @@ def write_ladder_card(manifests: Mapping[str, Mapping[str, Any]]) -> str:
     every = list(manifests.values())
     smallest, largest = every[0], every[-1]
     run, kind, metric = largest["run"], TITLES.get(largest.get("task", ""), "classifier"), metric_of(largest)
-    costs = f"{format_macs(smallest['macs'])} to {format_macs(largest['macs'])} MACs"
+    networks, costs = (
+        f"{len(every)} networks",
+        f"{format_macs(smallest['macs'])} to {format_macs(largest['macs'])} MACs",
+    )
+    if len(every) == 1:
+        networks, costs = "A network", f"{format_macs(largest['macs'])} MACs"
     rows = [
         (
             f"[{folder}]({folder}/README.md)",
@@ -69,9 +74,8 @@ def write_ladder_card(manifests: Mapping[str, Mapping[str, Any]]) -> str:
     limit = max(one.get("price", one["macs"]) for one in (every[:-1] or every))
     sections = [
         f"# {run['data']} {kind}s of {costs}",
-        f"{'Network' if len(every) == 1 else f'{len(every)} networks'} of the federated run `{run['name']}`: recipe "
-        f"`{run['recipe']}`, method `{run['method']}`, data `{run['data']}`, seed {run['seed']}, round "
-        f"{served_round(run)}; fedfeast {largest['fedfeast']}.",
+        f"{networks} of the federated run `{run['name']}`: recipe `{run['recipe']}`, method `{run['method']}`, data "
+        f"`{run['data']}`, seed {run['seed']}, round {served_round(run)}; fedfeast {largest['fedfeast']}.",
         _table(("folder", "MACs", *priced, "parameters", "bytes of the weights", label_of(largest)), rows),
         *_ladder_notes(every),
         "## Use",

@@ -36,8 +36,8 @@ def export_ladder(
 ) -> dict[str, Any]:
     """Write a bundle with exports for every budget in MACs, or for so many sizes from least to largest.
 
-    Returns the index. Budgets that the same network serves share it. Accuracies come from the run's evaluation, of
-    networks that are rounded to float16 from one of their own.
+    Returns the index. Budgets that the same network serves share it. Accuracies come from the run's evaluation; those
+    of networks that are rounded to float16 are measured again where the data are here.
     With ``force`` the ladder replaces one, or a bundle, that lies there. With ``best`` it has only networks that no
     smaller one validates better than.
     """
