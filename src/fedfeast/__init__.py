@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from fedfeast.serving.choice import Limits as Limits
     from fedfeast.serving.exporting import ExportOptions as ExportOptions
     from fedfeast.serving.exporting import export as export
+    from fedfeast.serving.extraction import BundleOptions as BundleOptions
     from fedfeast.serving.ladder import Ladder as Ladder
     from fedfeast.serving.ladder import export_ladder as export_ladder
     from fedfeast.serving.latency import latency as latency
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "Builder": ("fedfeast.networks.built", "Builder"),
     "BundleCache": ("fedfeast.serving.bundle_cache", "BundleCache"),
+    "BundleOptions": ("fedfeast.serving.extraction", "BundleOptions"),
     "CheckReport": ("fedfeast.networks.built", "CheckReport"),
     "ExportOptions": ("fedfeast.serving.exporting", "ExportOptions"),
     "ImageOptions": ("fedfeast.data", "PrepareOptions"),  # its name while all data were images

@@ -46,6 +46,23 @@ def test_export_a_ladder_and_verify_it(fedfeast: Command, trained: Path, tmp_pat
     assert [one["macs"] for one in as_json] == [128_320, 4_974_848]
 
 
+def test_a_small_ladder_and_a_small_bundle(fedfeast: Command, trained: Path, copied: Path, tmp_path: Path) -> None:
+    words = ("--format", "safetensors", "--float16", "--drawn-samples", "--out", tmp_path / "models")
+    done = fedfeast("export", trained, "--ladder", "2", *words)
+    assert done.returncode == 0, done.stderr
+    assert "files    weights.safetensors in each folder" in done.stdout
+    assert "float16" in (tmp_path / "models" / "README.md").read_text()
+    checked = fedfeast("verify", tmp_path / "models")
+    assert checked.stdout.count("torch predicts all 16 samples as before") == 2
+    done = fedfeast("extract", copied, "--max-macs", "2e5", "--float16", "--drawn-samples")
+    assert "7,730 parameters in float16, test accuracy" in done.stdout
+    assert "rounded  to float16: outputs of the samples moved by at most " in done.stdout
+    manifest = json.loads((copied / "bundles" / "200000-MACs-float16-drawn-samples" / "manifest.json").read_text())
+    assert (manifest["weights"], "samples_from" in manifest) == ("float16", True)
+    done = fedfeast("export", trained, "--max-macs", "2e5", "--float16", "--json", "--out", tmp_path / "bundle")
+    assert (json.loads(done.stdout)["weights"], "samples_from" in json.loads(done.stdout)) == ("float16", False)
+
+
 def test_export_for_budgets_in_json(fedfeast: Command, trained: Path, tmp_path: Path) -> None:
     words = ("--budgets", "2e5,6e5,5.5e5", "--format", "pt2", "--json", "--out", tmp_path / "models")
     done = fedfeast("export", trained, *words)
@@ -152,6 +169,16 @@ def test_latencies_measured_elsewhere(fedfeast: Command, copied: Path, tmp_path:
         (["export", "RUN", "--max-macs", "1e6", "--opset", "99", "--out", "OUT.onnx"], "--opset 99: onnxruntime"),
         (["export", "RUN", "--max-macs", "1e6", "--format", "tflite", "--out", "OUT"], "--format tflite: choose of"),
         (["export", "RUN", "--max-macs", "1e6", "--int8", "--out", "OUT.pt2"], "is one file"),
+        (["export", "RUN", "--max-macs", "1e6", "--float16", "--out", "OUT.pt2"], "is one file in float32"),
+        (["export", "RUN", "--max-macs", "1e6", "--drawn-samples", "--out", "OUT.onnx"], "is one file without samples"),
+        (
+            ["export", "RUN", "--max-macs", "1e6", "--format", "safetensors", "--out", "OUT.onnx"],
+            "--format safetensors is a bundle alone",
+        ),
+        (
+            ["export", "RUN", "--ladder", "2", "--format", "safetensors", "--normalised", "--out", "OUT"],
+            "--normalised is for exported files",
+        ),
         (["export", "RUN", "--max-macs", "1e6", "--out", "OUT.tflite"], "ends in .tflite, which is not written"),
         (["export", "RUN", "--ladder", "2", "--out", "OUT.tflite"], "ends in .tflite, which is not written"),
         (["extract", "RUN", "--max-macs", "1e6", "--out", "OUT.pth"], "ends in .pth, which is not written"),

@@ -24,7 +24,7 @@ from fedfeast.server.shown.watched_run import WatchedRun
 from fedfeast.serving.bundle import describe_bundle, extract
 from fedfeast.serving.choice import Limits
 from fedfeast.serving.exporting import ExportOptions, export
-from fedfeast.serving.extraction import Extractor
+from fedfeast.serving.extraction import BundleOptions, Extractor
 from fedfeast.serving.verification import verify
 
 KEPT_BACK = "examples that clients kept back"
@@ -124,6 +124,11 @@ def test_networks_leave_a_server_without_data(tmp_path: Path, normalised: tuple[
     (checked,) = verify(tmp_path / "bundle")
     assert checked["largest_differences"] == {"torch": 0.0}
     assert extract(opened, tmp_path / "again", Limits(max_macs=1e6))["sha256"] == manifest["sha256"]
+    rounded = extract(opened, tmp_path / "rounded", Limits(max_macs=1e6), options=BundleOptions(float16=True))
+    assert rounded["test_accuracy"] == manifest["test_accuracy"]
+    assert rounded["accuracy_from"]["test"] == f"{KEPT_BACK}, before rounding to float16"
+    assert f"({KEPT_BACK}, before rounding to float16)" in (tmp_path / "rounded/README.md").read_text()
+    assert "test" not in describe_bundle(rounded)
     limits, program = Limits(max_macs=150), ExportOptions(formats=("pt2",))
     assert export(opened, tmp_path / "small.pt2", limits, program)["macs"] == 102
     with pytest.raises(InvalidInput, match="no client has measured the network"):

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,12 +13,24 @@ from fedfeast.errors import InvalidInput
 from fedfeast.federation import OperatingPoint
 from fedfeast.serving.bundle import describe_bundle, extract, extract_affordable, load_bundle, read_bundle
 from fedfeast.serving.choice import Limits
-from fedfeast.serving.extraction import Extractor
+from fedfeast.serving.extraction import BundleOptions, Extractor
 from fedfeast.serving.latency import Latency, LatencyMeter
 from fedfeast.serving.manifest import better_in_words, seal_of
+from fedfeast.serving.verification import verify
 
 ValidatedAs = Callable[..., fedfeast.Run]
 
+LOAD = """
+import sys
+for name in ("fedfeast", "safetensors", "onnx"): sys.modules[name] = None
+sys.path.insert(0, sys.argv[1])
+import torch
+from pathlib import Path
+from model import load, read_weights
+samples, model = read_weights(Path(sys.argv[1]) / "samples.safetensors"), load(sys.argv[1])
+assert {one.dtype for one in model.parameters()} == {torch.float32}
+with torch.no_grad(): assert torch.allclose(model(samples["images"]), samples["logits"], atol=1e-4)
+"""
 FILES = {"weights.safetensors", "samples.safetensors", "model.py", "network.py", "README.md", "curve.svg"}
 
 
@@ -194,3 +208,38 @@ def test_a_search_is_compared_with_what_is_measured_where_nothing_was_recorded(
     assert served["accuracy_from"]["validation"] == "measured at extraction"
     below = served["validation_accuracy"] > searched.facts["validation_accuracy"]
     assert ("better" in more) == below
+
+
+def test_a_bundle_in_float16_computes_in_float32_from_the_rounded_weights(
+    run: fedfeast.Run, bundle: Path, tmp_path: Path
+) -> None:
+    options = BundleOptions(float16=True, drawn_samples=True)
+    manifest = extract(run, tmp_path / "rounded", Limits(max_macs=200e3), options=options)
+    assert manifest == read_bundle(tmp_path / "rounded")
+    assert manifest["weights"] == "float16"
+    assert "7,730 parameters in float16, test accuracy" in describe_bundle(manifest)
+    assert manifest["bytes"] < 0.6 * read_bundle(bundle)["bytes"]
+    assert "weights" not in read_bundle(bundle)
+    before, after = load_bundle(bundle).network.state_dict(), load_bundle(tmp_path / "rounded").network.state_dict()
+    for name, tensor in before.items():
+        assert after[name].dtype == tensor.dtype
+        assert torch.equal(after[name], tensor.half().to(tensor.dtype)), name
+    assert verify(tmp_path / "rounded")[0]["largest_differences"] == {"torch": 0.0}
+    card = (tmp_path / "rounded" / "README.md").read_text()
+    for part in (
+        "bytes, rounded to float16 (outputs of the samples moved by at most ",
+        "(measured at extraction, after rounding to float16) |\n| validation",
+        "The run's networks are those before rounding, in float32.",
+        "These are inputs drawn at random with labels of zero, and no examples of the data.",
+    ):
+        assert part in card, part
+    done = subprocess.run([sys.executable, "-c", LOAD, tmp_path / "rounded"], capture_output=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_better_network_was_compared_before_rounding(validated_as: ValidatedAs, tmp_path: Path) -> None:
+    run, limits = validated_as(0.9, 0.2, 0.3, 0.4), Limits(max_macs=600e3)
+    manifest = extract(run, tmp_path / "bundle", limits, options=BundleOptions(float16=True))
+    words = better_in_words(manifest)
+    assert words is not None
+    assert words.endswith("90.00 % against 40.00 %, both before rounding to float16")

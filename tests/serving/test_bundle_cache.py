@@ -8,6 +8,7 @@ import torch
 import fedfeast
 from fedfeast.serving.bundle_cache import BundleCache
 from fedfeast.serving.choice import Limits
+from fedfeast.serving.exporting import ExportOptions
 from fedfeast.serving.extraction import Extractor
 from fedfeast.serving.onnx.session import Session
 from fedfeast.serving.verification import verify
@@ -45,3 +46,11 @@ def test_a_searched_network_has_a_place_of_its_own(folder: Path) -> None:
     found = Extractor(folder).choose(Limits(max_macs=300e3), search=True)
     assert found not in bundles.points
     assert verify(bundles.bundle(found))[0]["macs"] == found.macs
+
+
+def test_rounded_networks_are_kept_apart(folder: Path) -> None:
+    plain = BundleCache(folder, ExportOptions(("safetensors",)))
+    rounded = BundleCache(folder, ExportOptions(("safetensors",), float16=True, drawn_samples=True))
+    assert rounded.folder.name == f"{plain.folder.name}-float16-drawn-samples"
+    sizes = [(one.bundle(one.points[0]) / "weights.safetensors").stat().st_size for one in (plain, rounded)]
+    assert sizes[1] < sizes[0]

@@ -1,7 +1,7 @@
 from typing import Any
 
 from fedfeast.presentation.palette import colour_of
-from fedfeast.serving.card import curve_picture, write_card
+from fedfeast.serving.card import curve_picture, write_card, write_ladder_card
 
 CURVE = (
     {"name": "1k", "macs": 1000, "parameters": 10, "accuracy": 0.5},
@@ -99,3 +99,46 @@ def test_the_picture_marks_this_network_and_has_the_same_bytes_each_time() -> No
     assert picture == curve_picture(CURVE, MANIFEST)
     assert colour_of(0) in picture, "one palette for all pictures"
     assert colour_of("warm") in picture
+
+
+def test_figures_before_rounding_are_called_so() -> None:
+    sources = dict.fromkeys(("test", "validation"), "examples that clients kept back, before rounding to float16")
+    rounded = {"weights": "float16", "rounding_difference": 0.0123, "accuracy_from": sources}
+    card = write_card({**MANIFEST, **rounded, "validation_accuracy": 0.5, "samples_from": "drawn"}, CURVE)
+    for part in (
+        f"| accuracy | 75.00 % ({sources['test']}) |\n| validation accuracy | 50.00 % ({sources['test']}) |",
+        "120 bytes, rounded to float16 (outputs of the samples moved by at most 1.2e-02); the network computes in",
+        "`samples.safetensors` again. These are drawn.",
+    ):
+        assert part in card, part
+    assert "120 bytes, float32 |" in write_card(MANIFEST, CURVE)
+
+
+def test_the_card_of_a_ladder() -> None:
+    smaller = {**MANIFEST, "name": "1k", "macs": 1000, "parameters": 10, "bytes": 40, "test_accuracy": 0.5}
+    exports = {"model.onnx": {"kind": "onnx"}}
+    ladder = {"01-1k": {**smaller, "exports": exports}, "02-3k": {**MANIFEST, "exports": exports}}
+    card = write_ladder_card(ladder)
+    for part in (
+        "# digits classifiers of 1k to 3k MACs",
+        "2 networks of the federated run `mine`: recipe `digits`, method `feast`, data `digits`, seed 3, round 7;",
+        "| folder | MACs | parameters | bytes of the weights | test accuracy |",
+        "| [01-1k](01-1k/README.md) | 1,000 | 10 | 40 | 50.00 % |\n| [02-3k](02-3k/README.md) | 3,000 |",
+        "Test accuracy: the run's evaluation.",
+        "Every folder also holds `model.onnx`.",
+        'load("path/of/this/folder", max_macs=1000)',
+        "`fedfeast serve FOLDER`",
+        "`fedfeast verify FOLDER`",
+    ):
+        assert part in card, part
+    assert "float16" not in card
+    rounded = {"weights": "float16", "rounding_difference": 0.01}
+    card = write_ladder_card({folder: {**one, **rounded, "exports": {}} for folder, one in ladder.items()})
+    assert "Weights are rounded to float16 (outputs of the samples moved by at most 1.0e-02); the network" in card
+    assert "Every folder" not in card
+    card = write_ladder_card({folder: {**one, "price": 7 + one["macs"]} for folder, one in ladder.items()})
+    assert "| folder | MACs | MACs that budgets are compared with | parameters |" in card
+    assert "| 1,000 | 1,007 | 10 |" in card
+    assert "max_macs=1007)" in card
+    card = write_ladder_card({"01-1k": ladder["01-1k"]})
+    assert card.startswith("# digits classifiers of 1k MACs\n\nA network of the federated run `mine`")

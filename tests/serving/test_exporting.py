@@ -1,4 +1,5 @@
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -102,6 +103,15 @@ def test_what_cannot_be_is_said_and_nothing_is_written(run: fedfeast.Run, tmp_pa
         export(run, tmp_path / "model.onnx", LIMITS, ExportOptions(opset=99))
     with pytest.raises(InvalidInput, match="--format tflite: choose of onnx, int8, pt2"):
         ExportOptions(("tflite",))  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="--normalised is for exported files, and --format safetensors writes none"):
+        ExportOptions(("safetensors",), takes_pixels=False)
+    for options, sentence in (
+        (ExportOptions(float16=True), r"--float16 rounds the weights of a bundle, and .*model.onnx is one file in"),
+        (ExportOptions(drawn_samples=True), r"--drawn-samples are those of a bundle, and .*model.onnx is one file"),
+        (ExportOptions(("safetensors",)), r"--format safetensors is a bundle alone, and .*model.onnx is one file"),
+    ):
+        with pytest.raises(InvalidInput, match=sentence):
+            export(run, tmp_path / "model.onnx", LIMITS, options)
     with pytest.raises(InvalidInput, match="no served variant fits 5 MACs"):
         export(run, tmp_path / "model.onnx", Limits(max_macs=5))
     with pytest.raises(InvalidInput, match="no served variant fits 5 MACs"):
@@ -177,3 +187,53 @@ def test_the_share_of_right_answers_over_several_batches() -> None:
 
     assert measure_accuracy(predict, examples) == float((labels < 3).double().mean())
     assert sizes == [ACCURACY_BATCH, ACCURACY_BATCH, 3]
+
+
+def test_exports_of_a_rounded_network_are_built_from_it(run: fedfeast.Run, tmp_path: Path) -> None:
+    options = ExportOptions(("onnx", "int8", "pt2"), float16=True)
+    manifest = export(run, tmp_path / "bundle", LIMITS, options)
+    images, model = run.federation.test.test.inputs, fedfeast.load_bundle(tmp_path / "bundle")
+    program = torch.export.load(tmp_path / "bundle" / "model.pt2").module()
+    with torch.no_grad():
+        rounded = model(images)
+        for predict in (Session(tmp_path / "bundle" / "model.onnx"), program):
+            assert float((predict(images) - rounded).abs().max()) < 5e-5
+    extract(run, tmp_path / "plain", LIMITS)
+    with torch.no_grad():
+        assert float((fedfeast.load_bundle(tmp_path / "plain")(images) - rounded).abs().max()) > 5e-4
+    int8 = manifest["exports"]["model.int8.onnx"]
+    assert int8["accuracy_cost"] == pytest.approx(manifest["test_accuracy"] - int8["test_accuracy"])
+    assert "points below float16" in (tmp_path / "bundle" / "README.md").read_text()
+    assert set(verify(tmp_path / "bundle")[0]["largest_differences"]) == {"torch", "model.onnx"}
+
+
+def test_the_bundle_alone(run: fedfeast.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    beside = export(run, tmp_path / "beside", LIMITS, ExportOptions(("safetensors", "onnx")))
+    assert set(beside["exports"]) == {"model.onnx"}
+    for name in ("onnx", "onnxruntime"):
+        monkeypatch.setitem(sys.modules, name, None)
+    manifest = export(run, tmp_path / "alone", LIMITS, ExportOptions(("safetensors",)))
+    assert manifest["exports"] == {}
+    assert {file.suffix for file in (tmp_path / "alone").iterdir()} == {".safetensors", ".py", ".md", ".svg", ".json"}
+    assert "Other formats" not in (tmp_path / "alone" / "README.md").read_text()
+    assert verify(tmp_path / "alone")[0]["largest_differences"] == {"torch": 0.0}
+
+
+def test_with_drawn_samples_no_file_holds_an_example(run: fedfeast.Run, tmp_path: Path) -> None:
+    federation = run.federation
+    parts = (federation.test.test, federation.test.calibration, federation.examples.pool)
+    examples = {image.numpy().tobytes() for part in parts for image in part.inputs.cpu()}
+    for drawn in (False, True):
+        options = ExportOptions(("onnx", "int8", "pt2"), drawn_samples=drawn)
+        manifest = export(run, tmp_path / str(drawn), LIMITS, options)
+        holding = [
+            file.name for file in sorted((tmp_path / str(drawn)).iterdir()) if _holds_any(file.read_bytes(), examples)
+        ]
+        assert holding == ([] if drawn else ["samples.safetensors"])
+        assert ("samples_from" in manifest) == drawn
+    assert verify(tmp_path / "True")[0]["samples"] == 16
+
+
+def _holds_any(content: bytes, examples: set[bytes]) -> bool:
+    size = len(next(iter(examples)))
+    return any(content[start : start + size] in examples for start in range(len(content) - size + 1))

@@ -14,7 +14,7 @@ from fedfeast.evaluation import Evaluator, measure_totals
 from fedfeast.planning.outline import outline
 from fedfeast.recipes import load_recipe
 from fedfeast.serving.choice import Limits
-from fedfeast.serving.extraction import MEASURED, RECORDED, Extractor
+from fedfeast.serving.extraction import DRAWN_AS_ASKED, MEASURED, MEASURED_ROUNDED, RECORDED, BundleOptions, Extractor
 from fedfeast.serving.support import TrainedSupport, trained_architectures
 
 ValidatedAs = Callable[..., fedfeast.Run]
@@ -194,3 +194,53 @@ def test_before_a_summary_the_served_rounds_own_validation_counts(validated_as: 
     assert best.name == names[1]
     metrics.unlink()
     assert Extractor(folder).validated() == {}
+
+
+def test_a_rounded_networks_figures_are_its_own(extractor: Extractor, tmp_path: Path) -> None:
+    folder = Path(copytree(extractor.run.folder.path, tmp_path / "run"))
+    summary = json.loads((folder / "summary.json").read_text())
+    for row in (*summary["curve"], *summary["validation_curve"]):  # what nobody can measure here
+        row |= {"accuracy": 0.999, "value": 0.999, "figures": {"accuracy": 0.999}}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    point, rounding = extractor.points[3], Extractor(folder, BundleOptions(float16=True))
+    plain, rounded = extractor.extract(point), rounding.extract(point, validate=False)
+    assert "weights" not in plain.facts
+    assert {tensor.dtype for tensor in rounded.tensors.values()} == {torch.float16}
+    assert {tensor.dtype for tensor in rounded.model.parameters()} == {torch.float32}
+    state = rounded.model.network.state_dict()
+    for name, tensor in plain.tensors.items():
+        assert torch.equal(rounded.tensors[name], tensor.half()), name
+        assert torch.equal(state[name], tensor.half().float()), name
+    with torch.no_grad():
+        moved = (rounded.model(plain.samples.inputs) - plain.model(plain.samples.inputs)).abs().max()
+        right = (rounded.model(extractor.test.inputs).argmax(dim=1) == extractor.test.labels).double().mean()
+    assert rounded.facts["weights"] == "float16"
+    assert rounded.facts["rounding_difference"] == pytest.approx(float(moved), abs=1e-5)
+    assert 0 < rounded.facts["rounding_difference"] < 0.1
+    assert rounded.facts["accuracy_from"] == {"test": MEASURED_ROUNDED, "validation": MEASURED_ROUNDED}
+    assert rounded.facts["test_accuracy"] == pytest.approx(float(right), abs=1e-9)
+    assert rounded.facts["validation_accuracy"] != 0.999
+
+
+def test_validation_of_a_rounded_network_is_measured_where_it_was_before_or_is_wanted(
+    extractor: Extractor, tmp_path: Path
+) -> None:
+    folder = Path(copytree(extractor.run.folder.path, tmp_path / "run"))
+    summary = json.loads((folder / "summary.json").read_text())
+    del summary["validation_curve"]
+    (folder / "summary.json").write_text(json.dumps(summary))
+    rounding = Extractor(folder, BundleOptions(float16=True))
+    sources = [rounding.extract(rounding.points[0], validate).facts["accuracy_from"] for validate in (False, True)]
+    assert [one["validation"] for one in sources] == [None, MEASURED_ROUNDED]
+
+
+def test_drawn_samples_are_no_examples(extractor: Extractor) -> None:
+    drawing = Extractor(extractor.run, BundleOptions(drawn_samples=True))
+    extracted, plain = (one.extract(one.points[0], validate=False) for one in (drawing, extractor))
+    assert extracted.facts["samples_from"] == DRAWN_AS_ASKED
+    assert "samples_from" not in plain.facts
+    assert (extracted.samples.inputs.shape, extracted.samples.inputs.dtype) == ((16, 1, 8, 8), torch.uint8)
+    assert not extracted.samples.labels.any()
+    assert torch.equal(extracted.samples.inputs, drawing.extract(drawing.points[1], validate=False).samples.inputs)
+    assert extracted.facts["test_accuracy"] == plain.facts["test_accuracy"]
+    assert len(drawing.checked) == len(extractor.test), "exports are still compared on all that is here"

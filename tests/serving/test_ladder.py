@@ -15,6 +15,7 @@ from fedfeast.serving.exporting import ExportOptions
 from fedfeast.serving.extraction import Extractor
 from fedfeast.serving.families import standalone
 from fedfeast.serving.ladder import Ladder, export_ladder, plan_rungs
+from fedfeast.serving.manifest import seal_of
 
 ValidatedAs = Callable[..., fedfeast.Run]
 
@@ -88,7 +89,7 @@ def test_killed_between_files_it_leaves_nothing_and_can_be_written_again(run: fe
     assert not out.exists()
     export_ladder(run, out, 2)
     assert {path.name for path in tmp_path.iterdir()} == {"models"}
-    assert {path.name for path in out.iterdir()} == {"ladder.json", "model.py", "01-128.3k", "02-4.975M"}
+    assert {path.name for path in out.iterdir()} == {"ladder.json", "model.py", "README.md", "01-128.3k", "02-4.975M"}
     fedfeast.verify(out)
 
 
@@ -117,3 +118,38 @@ def test_the_best_for_every_budget(validated_as: ValidatedAs, tmp_path: Path) ->
     assert [rung["macs"] for rung in index["rungs"]] == [257_344, 545_920]
     assert not any("better" in rung for rung in index["rungs"])
     assert Ladder.open(tmp_path / "best").choose(4e5).name == "01-257.3k"
+
+
+def test_a_small_ladder_and_its_card(run: fedfeast.Run, tmp_path: Path) -> None:
+    small = ExportOptions(("safetensors",), float16=True, drawn_samples=True)
+    index = export_ladder(run, tmp_path / "small", 3, small)
+    assert [rung["weights"] for rung in index["rungs"]] == ["float16"] * 3
+    assert [rung["exports"] for rung in index["rungs"]] == [{}] * 3
+    card = (tmp_path / "small" / "README.md").read_text()
+    assert "README.md" in index["sha256"]
+    for rung in index["rungs"]:
+        link = f"[{rung['folder']}]({rung['folder']}/README.md)"
+        accuracy = f"{100 * rung['test_accuracy']:.2f} %"
+        row = (link, f"{rung['macs']:,}", f"{rung['parameters']:,}", f"{rung['bytes']:,}", accuracy)
+        assert f"| {' | '.join(row)} |" in card
+    for file in (tmp_path / "small").rglob("*"):
+        assert file.is_dir() or str(tmp_path).encode() not in file.read_bytes(), "no path of this machine"
+    checked = fedfeast.verify(tmp_path / "small")
+    assert [one["largest_differences"] for one in checked] == [{"torch": 0.0}] * 3
+    model = Ladder.open(tmp_path / "small").load(2e6)
+    assert {one.dtype for one in model.parameters()} == {torch.float32}
+    code = card.partition("```python\n")[2].partition("```")[0].replace("path/of/this/folder", str(tmp_path / "small"))
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path / "small", capture_output=True)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "small" / "README.md").write_text("mine")
+    with pytest.raises(InvalidInput, match=r"README.md does not match its hash"):
+        Ladder.open(tmp_path / "small")
+
+
+def test_a_ladder_of_earlier_versions_has_no_card(ladder: Path) -> None:
+    index = json.loads((ladder / "ladder.json").read_text())
+    (ladder / "README.md").unlink()
+    del index["sha256"]["README.md"]
+    (ladder / "ladder.json").write_text(json.dumps({**index, "seal": seal_of(index)}))
+    assert len(Ladder.open(ladder).rungs) == 3
+    assert len(fedfeast.verify(ladder)) == 3

@@ -22,6 +22,12 @@ MeasuredOption = Annotated[
 DeviceOption = Annotated[str | None, typer.Option(help="Whose latency of --measured counts.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace what an earlier command wrote there.")]
 SearchOption = Annotated[bool, typer.Option("--search", help="Find a new network for this budget.")]
+Float16Option = Annotated[
+    bool, typer.Option("--float16", help="Round a bundle's weights to float16: half the bytes, measured again.")
+]
+DrawnSamplesOption = Annotated[
+    bool, typer.Option("--drawn-samples", help="Let a bundle's samples be drawn, and no examples of the data.")
+]
 BestOption = Annotated[
     bool, typer.Option("--best", help="Take the affordable network that validates best, and not the largest.")
 ]
@@ -36,6 +42,8 @@ def extract(  # noqa: PLR0913 - each argument is an option of the command
     device: DeviceOption = None,
     search: SearchOption = False,
     best: BestOption = False,
+    float16: Float16Option = False,
+    drawn_samples: DrawnSamplesOption = False,
     out: Annotated[
         Path | None, typer.Option(help="The bundle's new folder; beside the run's files by default.")
     ] = None,
@@ -47,13 +55,16 @@ def extract(  # noqa: PLR0913 - each argument is an option of the command
     from fedfeast.runs import Run
     from fedfeast.serving.bundle import extract as extract_bundle
     from fedfeast.serving.choice import Limits
+    from fedfeast.serving.extraction import BundleOptions
 
     run = Run.open(folder)
     limits = Limits(max_macs, max_params, max_latency, _measured_on(measured, device))
     name = "-".join(str(limits).replace("and", "").split()) + "-searched" * search + "-best" * best
+    name += "-float16" * float16 + "-drawn-samples" * drawn_samples
+    options = BundleOptions(float16=float16, drawn_samples=drawn_samples)
     bundle = out if out is not None else folder / "bundles" / name
     with console_for(as_json).status("extracting"):
-        manifest = extract_bundle(run, bundle, limits, search, force, best)
+        manifest = extract_bundle(run, bundle, limits, search, force, best, options)
     _present(manifest, "bundle", bundle, as_json)
 
 
@@ -73,7 +84,10 @@ def export(  # noqa: PLR0913 - each argument is an option of the command
     budgets: Annotated[str | None, typer.Option(help="A network for each budget in MACs, e.g. 25e6,1e8.")] = None,
     formats: Annotated[
         list[str] | None,
-        typer.Option("--format", help="onnx, pt2 (torch.export) or executorch (phones); may be repeated."),
+        typer.Option(
+            "--format",
+            help="onnx, pt2 (torch.export), executorch (phones), or safetensors: the bundle alone; may be repeated.",
+        ),
     ] = None,
     int8: Annotated[bool, typer.Option("--int8", help="Quantise on the server-held examples; say what it costs.")] = (
         False
@@ -82,6 +96,8 @@ def export(  # noqa: PLR0913 - each argument is an option of the command
     normalised: Annotated[
         bool, typer.Option("--normalised", help="Take normalised float32 inputs instead of raw ones, such as pixels.")
     ] = False,
+    float16: Float16Option = False,
+    drawn_samples: DrawnSamplesOption = False,
     force: ForceOption = False,
     trust: TrustOption = False,
     as_json: JsonOption = False,
@@ -94,7 +110,7 @@ def export(  # noqa: PLR0913 - each argument is an option of the command
 
     run = Run.open(folder)
     wanted = _formats(formats, int8, out)
-    options = ExportOptions(wanted, opset, not normalised)
+    options = ExportOptions(wanted, opset, not normalised, float16=float16, drawn_samples=drawn_samples)
     if ladder is None and budgets is None:
         limits = Limits(max_macs, max_params, max_latency, _measured_on(measured, device))
         with console_for(as_json).status("exporting"):
@@ -240,7 +256,7 @@ def _export_ladder(
             progress.advance(describe_bundle(manifest))
 
         index = export_ladder(run, out, budgets, options, tell, **flags)
-    files = ", ".join(index["rungs"][0]["exports"])
+    files = ", ".join(index["rungs"][0]["exports"] or ["weights.safetensors"])
     lines = [f"files    {files} in each folder", f"ladder   {out}"]
     beaten = [rung["folder"] for rung in index["rungs"] if "better" in rung]
     if beaten:
@@ -261,6 +277,9 @@ def _present(manifest: Mapping[str, Any], kind: str, path: Path, as_json: bool) 
         device = manifest["latency"]["device"] if elsewhere else "this device"
         served += f", {manifest['latency']['median_ms']:.3g} ms on {device}"
     exported = [_exported(name, facts) for name, facts in manifest.get("exports", {}).items()]
+    if "weights" in manifest:
+        moved = f"outputs of the samples moved by at most {manifest['rounding_difference']:.0e}"
+        exported.insert(0, f"rounded  to {manifest['weights']}: {moved}")
     words = better_in_words(manifest)
     better = [] if words is None else [f"better   {words}: --best takes it"]
     print_result({kind: str(path), **manifest}, [served, *exported, *better, f"{kind:<8} {path}"], as_json)

@@ -16,7 +16,7 @@ from fedfeast.presentation.tables import served_round
 from fedfeast.runs import Run
 from fedfeast.serving.card import curve_picture, write_card
 from fedfeast.serving.choice import Limits, MeasuredOn
-from fedfeast.serving.extraction import Extracted, Extractor
+from fedfeast.serving.extraction import BEFORE_ROUNDING, BundleOptions, Extracted, Extractor
 from fedfeast.serving.families import standalone
 from fedfeast.serving.families.registry import family_named
 from fedfeast.serving.latency import LatencyMeter
@@ -37,13 +37,15 @@ def extract(
     search: bool = False,
     force: bool = False,
     best: bool = False,
+    options: BundleOptions | None = None,
 ) -> dict[str, Any]:
     """Write the largest affordable network of a run as a bundle, with force over one there; return its manifest.
 
-    With ``search`` it is a network found for these limits, with ``best`` the one that validates best.
+    With ``search`` it is a network found for these limits, with ``best`` the one that validates best. ``options`` say
+    whether its weights are rounded to float16, and whether its samples are drawn.
     """
     refuse_unknown_ending(Path(out))
-    extractor = Extractor(run)
+    extractor = Extractor(run, options)
     with whole_folder(Path(out), is_written_here if force else None) as folder:
         return write_bundle(folder, *extract_affordable(extractor, limits, search, best))
 
@@ -107,7 +109,11 @@ def chosen_facts(
     if better is None:
         return {"chosen_by": chosen_by}
     values = extractor.validated()
-    return {"chosen_by": chosen_by, "better": _facts_of(better, "validation", values[better], values[point])}
+    facts = _facts_of(better, "validation", values[better], values[point])
+    return {
+        "chosen_by": chosen_by,
+        "better": {**facts, **({"compared": BEFORE_ROUNDING} if extractor.options.float16 else {})},
+    }
 
 
 def _facts_of(point: OperatingPoint, split: str, value: float, against: float) -> dict[str, Any]:
@@ -196,9 +202,14 @@ def describe_bundle(manifest: Mapping[str, Any]) -> str:
     metric, value = metric_of(manifest), value_of(manifest)
     assert value is not None
     return (
-        f"{format_macs(manifest['macs'])} MACs, {manifest['parameters']:,} parameters{kept}, "
+        f"{format_macs(manifest['macs'])} MACs, {manifest['parameters']:,} parameters{kept}{_of_type(manifest)}, "
         f"{label_of(manifest)} {metric.show(value)}{_of_vector(manifest)}"
     )
+
+
+def _of_type(manifest: Mapping[str, Any]) -> str:
+    """Say in which type the parameters are written, where it is not the usual float32."""
+    return f" in {manifest['weights']}" if "weights" in manifest else ""
 
 
 def _of_vector(manifest: Mapping[str, Any]) -> str:

@@ -25,14 +25,15 @@ class BundleCache:
 
     def __init__(self, run: Run | Path | str, options: ExportOptions | None = None) -> None:
         options = options or ExportOptions()
-        self._extractor = Extractor(run)
+        self._extractor = Extractor(run, options)
         self._exporter = Exporter(self._extractor, options)
         self._meter = LatencyMeter(self._extractor)
         self._lock = threading.Lock()
         weights = f"round-{self._extractor.run_facts['best_round']}-{self._extractor.run_facts['weights_sha256'][:8]}"
         kind = "pixels" if options.takes_pixels else "normalised"
         place = self._extractor.run.folder.path / "served" / weights
-        self.folder = place / f"{'-'.join(sorted(options.formats))}-opset{self._exporter.opset}-{kind}"
+        rest = "-float16" * options.float16 + "-drawn-samples" * options.drawn_samples
+        self.folder = place / f"{'-'.join(sorted(options.formats))}-opset{self._exporter.opset}-{kind}{rest}"
 
     @property
     def points(self) -> tuple[OperatingPoint, ...]:

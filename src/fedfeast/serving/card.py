@@ -18,7 +18,7 @@ USE = """```python
 import torch
 from model import load            # model.py of this folder; torch is all it needs
 
-model = load("path/of/this/folder")
+{model}
 {inputs}
 with torch.no_grad():
     {outputs}
@@ -37,14 +37,85 @@ def write_card(manifest: Mapping[str, Any], curve: Sequence[Point]) -> str:
         *_warnings(manifest),
         "## Where it sits",
         *(_curve(manifest, curve) if curve else ["The run's curve was not measured when this network was extracted."]),
+        *(["The run's networks are those before rounding, in float32."] if curve and "weights" in manifest else []),
         "## Use",
-        _use(manifest),
+        _use(manifest, 'model = load("path/of/this/folder")'),
         *_outputs(manifest),
-        *_exports(manifest.get("exports", {})),
+        *_exports(manifest),
         "`fedfeast verify FOLDER` checks every file against `manifest.json` and predicts the samples in "
-        "`samples.safetensors` again.",
+        f"`samples.safetensors` again.{_samples(manifest)}",
     ]
     return "\n\n".join(sections) + "\n"
+
+
+def write_ladder_card(manifests: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the card of a ladder in Markdown, given the manifests of its bundles by folder, least MACs first."""
+    every = list(manifests.values())
+    smallest, largest = every[0], every[-1]
+    run, kind, metric = largest["run"], TITLES.get(largest.get("task", ""), "classifier"), metric_of(largest)
+    networks, costs = (
+        f"{len(every)} networks",
+        f"{format_macs(smallest['macs'])} to {format_macs(largest['macs'])} MACs",
+    )
+    if len(every) == 1:
+        networks, costs = "A network", f"{format_macs(largest['macs'])} MACs"
+    rows = [
+        (
+            f"[{folder}]({folder}/README.md)",
+            f"{one['macs']:,}{_dense(one, 'macs')}",
+            *([f"{one['price']:,}"] if "price" in one else []),
+            f"{one['parameters']:,}{_dense(one, 'parameters')}",
+            f"{one['bytes']:,}",
+            metric.show(_value(one)),
+        )
+        for folder, one in manifests.items()
+    ]
+    priced = ["MACs that budgets are compared with"] if "price" in largest else []
+    limit = max(one.get("price", one["macs"]) for one in (every[:-1] or every))
+    sections = [
+        f"# {run['data']} {kind}s of {costs}",
+        f"{networks} of the federated run `{run['name']}`: recipe `{run['recipe']}`, method `{run['method']}`, data "
+        f"`{run['data']}`, seed {run['seed']}, round {served_round(run)}; fedfeast {largest['fedfeast']}.",
+        _table(("folder", "MACs", *priced, "parameters", "bytes of the weights", label_of(largest)), rows),
+        *_ladder_notes(every),
+        "## Use",
+        _use(largest, f'model = load("path/of/this/folder", max_macs={limit})   # the largest that fits'),
+        *_outputs(largest),
+        "`fedfeast serve FOLDER` shows them on a page and hands each device the one that it affords. `fedfeast verify "
+        "FOLDER` checks every file of every network against its `manifest.json`, and predicts the samples in "
+        f"`samples.safetensors` again.{_samples(largest)}",
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def _ladder_notes(manifests: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say what holds for all networks of a ladder, and on what they were measured."""
+    largest = manifests[-1]
+    sources = list(dict.fromkeys(_sources(one)["test"] for one in manifests))
+    notes = [f"{label_of(largest).capitalize()}: {'; '.join(sources)}."]
+    if "weights" in largest:
+        difference = max(one["rounding_difference"] for one in manifests)
+        notes.append(f"Weights are {_rounding({**largest, 'rounding_difference': difference})}.")
+    if largest["exports"]:
+        notes.append(f"Every folder also holds {', '.join(f'`{name}`' for name in largest['exports'])}.")
+    return notes
+
+
+def _rounding(manifest: Mapping[str, Any]) -> str:
+    """Say in which type the weights are written, and what rounding has changed."""
+    if "weights" not in manifest:
+        return "float32"
+    moved = f"outputs of the samples moved by at most {manifest['rounding_difference']:.1e}"
+    return f"rounded to {manifest['weights']} ({moved}); the network computes in float32"
+
+
+def _samples(manifest: Mapping[str, Any]) -> str:
+    return f" These are {manifest['samples_from']}." if "samples_from" in manifest else ""
+
+
+def _sources(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    sources: Mapping[str, Any] = manifest["figures_from" if "task" in manifest else "accuracy_from"]
+    return sources
 
 
 def curve_picture(curve: Sequence[Point], manifest: Mapping[str, Any]) -> str:
@@ -63,18 +134,22 @@ def curve_picture(curve: Sequence[Point], manifest: Mapping[str, Any]) -> str:
 
 def _facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
     metric, validation = metric_of(manifest), value_of(manifest, "validation")
-    sources = manifest["figures_from" if "task" in manifest else "accuracy_from"]
+    sources = _sources(manifest)
+    validated_on = f" ({sources['validation']})" if "weights" in manifest else ""
     facts = [
         (
             label_of(manifest),
             f"{metric.show(_value(manifest))} ({sources['test']})",
         ),
-        (f"validation {metric.name}", "not measured" if validation is None else metric.show(validation)),
+        (
+            f"validation {metric.name}",
+            "not measured" if validation is None else f"{metric.show(validation)}{validated_on}",
+        ),
         *_other_figures(manifest),
         ("MACs of one inference", f"{manifest['macs']:,}{_dense(manifest, 'macs')}"),
         *([("MACs that budgets are compared with", f"{manifest['price']:,}")] if "price" in manifest else []),
         ("parameters", f"{manifest['parameters']:,}{_dense(manifest, 'parameters')}"),
-        ("weights file", f"{manifest['bytes']:,} bytes, float32"),
+        ("weights file", f"{manifest['bytes']:,} bytes, {_rounding(manifest)}"),
         ("input", _input(manifest["network"])),
         ("architecture", f"{_family(manifest['network'])}: `{json.dumps(manifest['architecture'])}`"),
         ("batch-norm statistics", _statistics(manifest)),
@@ -124,7 +199,7 @@ def _statistics(manifest: Mapping[str, Any]) -> str:
     return f"recalibrated on {examples:,} server-held examples (sha256 {digest[:12]}...)"
 
 
-def _use(manifest: Mapping[str, Any]) -> str:
+def _use(manifest: Mapping[str, Any], model: str) -> str:
     network = manifest["network"]
     if "input" not in network:
         shape, dtype, name = [network["image_channels"], *[network["image_size"]] * 2], "uint8", "images"
@@ -138,7 +213,7 @@ def _use(manifest: Mapping[str, Any]) -> str:
         "multi-label": f"labels = model({name}) > 0",
         "regression": f"numbers = model({name})",
     }.get(manifest.get("task", ""), f"classes = model({name}).argmax(dim=1)")
-    return USE.format(inputs=inputs, outputs=outputs)
+    return USE.format(model=model, inputs=inputs, outputs=outputs)
 
 
 def _outputs(manifest: Mapping[str, Any]) -> list[str]:
@@ -203,22 +278,23 @@ def _curve(manifest: Mapping[str, Any], curve: Sequence[Point]) -> list[str]:
     return [place, picture, _table(("MACs", "parameters", heading, ""), rows)]
 
 
-def _exports(exports: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    if not exports:
+def _exports(manifest: Mapping[str, Any]) -> list[str]:
+    if not manifest.get("exports"):
         return []
-    rows = [(f"`{name}`", _export(facts)) for name, facts in exports.items()]
+    rows = [(f"`{name}`", _export(facts, manifest)) for name, facts in manifest["exports"].items()]
     return ["## Other formats", _table(("file", ""), rows)]
 
 
-def _export(facts: Mapping[str, Any]) -> str:
+def _export(facts: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
+    unquantised = manifest.get("weights", "float32")
     parts = [facts["kind"], f"input {facts['input']}"]
     if "opset" in facts:
         parts.append(f"opset {facts['opset']}")
     if "metric_cost" in facts:
-        parts.append(f"{facts['metric_cost']:.3g} worse than float32")
+        parts.append(f"{facts['metric_cost']:.3g} worse than {unquantised}")
     elif "accuracy_cost" in facts:
         accuracy = f"test accuracy {100 * facts['test_accuracy']:.2f} %"
-        parts.append(f"{accuracy}, {100 * facts['accuracy_cost']:.2f} points below float32")
+        parts.append(f"{accuracy}, {100 * facts['accuracy_cost']:.2f} points below {unquantised}")
     else:
         parts.append(f"differs from torch by at most {facts['largest_difference']:.1e}")
     return "; ".join(parts)

@@ -16,7 +16,7 @@ from fedfeast.runs import Run
 from fedfeast.serving.accuracy import Predict, measure_figures
 from fedfeast.serving.bundle import extract_affordable, is_written_here, write_bundle
 from fedfeast.serving.choice import Limits
-from fedfeast.serving.extraction import Extracted, Extractor
+from fedfeast.serving.extraction import BundleOptions, Extracted, Extractor
 from fedfeast.serving.families.built import BuiltFamily, BuiltModel
 from fedfeast.serving.families.standalone import PROGRAM, Model
 from fedfeast.serving.manifest import metric_of, value_of, write_manifest
@@ -27,8 +27,8 @@ from fedfeast.serving.onnx.session import LEAST_OPSET, Session, require_opset
 from fedfeast.serving.phones.executorch import LoweredNetwork, lower, require_executorch
 from fedfeast.whole_files import make_folder, refuse_unknown_ending, whole_folder, write_whole
 
-Format = Literal["onnx", "int8", "pt2", "executorch"]
-FILES: dict[Format, str] = {
+Format = Literal["onnx", "int8", "pt2", "executorch", "safetensors"]
+FILES: dict[Format, str] = {  # beside the weights.safetensors of every bundle
     "onnx": "model.onnx",
     "int8": "model.int8.onnx",
     "pt2": "model.pt2",
@@ -43,10 +43,10 @@ CHECKED_EXAMPLES = 64
 
 
 @dataclass(frozen=True)
-class ExportOptions:
+class ExportOptions(BundleOptions):
     """Which files to write of a network."""
 
-    formats: tuple[Format, ...] = ("onnx",)
+    formats: tuple[Format, ...] = ("onnx",)  # safetensors: what every bundle holds, and no further file
     opset: int | None = None  # None: the default of the network's family
     takes_pixels: bool = True  # inputs go in as the data have them, e.g. uint8 images; else normalised already
 
@@ -59,6 +59,10 @@ class ExportOptions:
         unknown = [one for one in self.formats if one not in get_args(Format)]
         if unknown or not self.formats:
             raise InvalidInput(f"--format {','.join(unknown)}: choose of {', '.join(get_args(Format))}.")
+        if not self.takes_pixels and set(self.formats) == {"safetensors"}:
+            raise InvalidInput(
+                "--normalised is for exported files, and --format safetensors writes none: leave one of them out."
+            )
 
 
 class Exporter:
@@ -78,7 +82,8 @@ class Exporter:
 
     def write(self, extracted: Extracted, folder: Path) -> dict[str, dict[str, Any]]:
         """Write every wanted format into a folder; return what manifests say of each file, by its name."""
-        return {FILES[one]: self.write_file(extracted, one, folder / FILES[one]) for one in self._options.formats}
+        files = {FILES[one]: one for one in self._options.formats if one in FILES}
+        return {name: self.write_file(extracted, one, folder / name) for name, one in files.items()}
 
     def write_bundle(self, extracted: Extracted, folder: Path, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Fill an empty folder with a bundle that holds the wanted formats; ``more`` adds to its manifest."""
@@ -206,15 +211,15 @@ def export(
 
     With ``search`` it is a network found for these limits, with ``best`` the one that validates best. A path that
     ends in .onnx, .pt2 or .pte becomes that file, with its manifest beside it (model.onnx.json); one without an ending
-    a bundle that holds the wanted formats, too.
+    a bundle that holds the wanted formats, too; that alone can be rounded to float16 or have drawn samples.
     """
     out, options = Path(out), options or ExportOptions()
     refuse_unknown_ending(out, SUFFIXES)
     if out.suffix in SUFFIXES:
-        kind = _format_of(out, options.formats)
+        kind = _format_of(out, options)
         _refuse_existing_file(out, force)
         return _export_file(run, out, limits, replace(options, formats=(kind,)), search, best)
-    extractor = Extractor(run)
+    extractor = Extractor(run, options)
     exporter = Exporter(extractor, options)
     with whole_folder(out, is_written_here if force else None) as folder:
         extracted, more = extract_affordable(extractor, limits, search, best)
@@ -251,15 +256,29 @@ def _refuse_existing_file(out: Path, force: bool) -> None:
         raise InvalidInput(f"--out {out}{beside} exists: give a new file, or replace it with --force.")
 
 
-def _format_of(out: Path, formats: tuple[Format, ...]) -> Format:
-    """Return the one format of a file: its suffix says which, int8 is asked for."""
-    asked = set(formats)
+def _format_of(out: Path, options: ExportOptions) -> Format:
+    """Return the one format of a file: its suffix says which, int8 is asked for; refuse what only bundles have."""
+    asked = set(options.formats)
+    if options.float16:
+        raise InvalidInput(
+            f"--float16 rounds the weights of a bundle, and {out} is one file in float32: give a folder as --out, or "
+            "leave it out."
+        )
+    if options.drawn_samples:
+        raise InvalidInput(
+            f"--drawn-samples are those of a bundle, and {out} is one file without samples: leave it out."
+        )
+    if "safetensors" in asked:
+        raise InvalidInput(
+            f"--format safetensors is a bundle alone, and {out} is one file: give a folder as --out, or leave it out."
+        )
     if out.suffix == ".onnx" and not asked & {"pt2", "executorch"}:
-        return "int8" if "int8" in formats else "onnx"
+        return "int8" if "int8" in asked else "onnx"
     if out.suffix == ".pt2" and not asked & {"int8", "executorch"}:
         return "pt2"
     if out.suffix == ".pte" and not asked & {"int8", "pt2"}:
         return "executorch"
     raise InvalidInput(
-        f"--out {out} is one file, and {', '.join(formats)} was asked for: give a folder, which holds all of them."
+        f"--out {out} is one file, and {', '.join(options.formats)} was asked for: give a folder, which holds all of "
+        "them."
     )

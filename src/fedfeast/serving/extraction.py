@@ -29,6 +29,7 @@ from fedfeast.serving.accuracy import measure_figures
 from fedfeast.serving.choice import Limits, MeasureLatency, best_point, better_point, choose_point
 from fedfeast.serving.elastic import least_possible, search_point
 from fedfeast.serving.families.registry import AnyFamily, family_of, uncalibrated
+from fedfeast.serving.families.rounding import round_deployed, round_tensors
 from fedfeast.serving.families.standalone import Model
 from fedfeast.serving.support import TrainedSupport
 from fedfeast.version import VERSION
@@ -36,8 +37,19 @@ from fedfeast.version import VERSION
 # Choice: so many test examples go into a bundle with their logits, for verify to run again.
 NUM_SAMPLES = 16
 RECORDED, MEASURED = "the run's evaluation", "measured at extraction"
+MEASURED_ROUNDED = f"{MEASURED}, after rounding to float16"
+BEFORE_ROUNDING = "before rounding to float16"
 DRAWN = "inputs drawn at random with labels of zero, since there was no test set"
+DRAWN_AS_ASKED = "inputs drawn at random with labels of zero, and no examples of the data"
 MASKED = "weights that are kept; the others are zeros, which the files hold and which runtimes compute with"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BundleOptions:
+    """What a bundle holds of a network."""
+
+    float16: bool = False  # weights are rounded to half the bytes; the network computes in float32 from these
+    drawn_samples: bool = False  # samples are drawn at random, so that no example of the data leaves
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +59,7 @@ class Extracted:
     point: OperatingPoint
     model: Model  # on the CPU, in float32
     family: AnyFamily
-    tensors: Mapping[str, Tensor]  # what was learnt, and the served statistics, by name
+    tensors: Mapping[str, Tensor]  # what was learnt, and the served statistics, by name, as they are written
     facts: Mapping[str, Any]  # of the manifest
     samples: Examples
     curve: tuple[Mapping[str, Any], ...]  # all measured points of the run; none where it was not evaluated
@@ -56,8 +68,9 @@ class Extracted:
 class Extractor:
     """Takes networks out of one run's best weights; checkpoint and data are loaded once for all of them."""
 
-    def __init__(self, run: Run | Path | str) -> None:
+    def __init__(self, run: Run | Path | str, options: BundleOptions | None = None) -> None:
         self.run = run if isinstance(run, Run) else Run.open(run)
+        self.options = options or BundleOptions()
         self._best = self.run.best()
         self.run.folder.kept_builder.refuse_other(self.run.recipe)
         self._built = outline(self.run.recipe)
@@ -118,7 +131,12 @@ class Extractor:
             statistics = self.run.federation.test.recalibrate(deployed)
         statistics = statistics or {}  # networks without norm layers have none
         table = self._table(deployed, normalisation, len(statistics))
-        model = self.family.model(deployed, statistics, table)
+        model, tensors = self.family.model(deployed, statistics, table), self.family.tensors(deployed, statistics)
+        rounding: dict[str, Any] = {}
+        if self.options.float16:
+            tensors, before = round_tensors(tensors), model
+            model = self.family.model(*round_deployed(deployed, statistics), table)
+            rounding = {"weights": "float16", "rounding_difference": self._difference_on_samples(before, model)}
         facts = {
             "fedfeast": VERSION,
             "torch": torch.__version__,
@@ -129,15 +147,15 @@ class Extractor:
             "macs": point.macs,
             **({} if point.listed_price is None else {"price": point.listed_price}),
             "parameters": point.parameters,
+            **rounding,
             "masked": _masked(deployed, point),
             "untrained_share": self._support.untrained_share(point.architecture),
             **self._measured(point, model, validate),
             "calibration": self._calibration_facts if by_clients is None else _given(by_clients),
-            **({} if self.has_test else {"samples_from": DRAWN}),
+            **self._samples_from,
             **self._names,
             "network": table,
         }
-        tensors = self.family.tensors(deployed, statistics)
         return Extracted(point, model, self.family, tensors, facts, self._samples, self._recorded("curve"))
 
     def uncalibrated(self, point: OperatingPoint) -> Model:
@@ -162,7 +180,7 @@ class Extractor:
 
     @property
     def checked(self) -> Examples:
-        """Examples that a network's outputs are compared on: those of the test set, or drawn ones."""
+        """Examples that a network's outputs are compared on here: those of the test set, or drawn ones."""
         return self.test if self.has_test else self._samples
 
     @property
@@ -273,7 +291,7 @@ class Extractor:
 
     def _measured(self, point: OperatingPoint, model: Model, validate: bool) -> dict[str, Any]:
         """Return the figures on both sets; of a classification the accuracies by their own names too."""
-        federation = self.run.federation
+        federation, rounded = self.run.federation, self.options.float16
         measured: dict[str, dict[str, float] | None] = {}
         sources: dict[str, str | None] = {}
         test = federation.test if self.has_test else None
@@ -284,9 +302,12 @@ class Extractor:
                 None if row is None else dict(row["figures"] if "figures" in row else {"accuracy": row["accuracy"]})
             )
             sources[split] = recorded[split] if figures is not None else None
-            if figures is None and (split == "test" or validate) and isinstance(evaluator, Evaluator):
+            wanted = rounded if figures is not None else (split == "test" or validate)
+            if wanted and isinstance(evaluator, Evaluator):
                 figures = measure_figures(model.to(federation.device), evaluator.test, self.task)
-                sources[split] = MEASURED
+                sources[split] = MEASURED_ROUNDED if rounded else MEASURED
+            elif rounded and figures is not None:
+                sources[split] = f"{recorded[split]}, {BEFORE_ROUNDING}"
             measured[split] = figures
         model.cpu()
         if self.task == CLASSIFICATION:
@@ -320,9 +341,20 @@ class Extractor:
 
     @cached_property
     def _samples(self) -> Examples:
-        if not self.has_test:
+        if self._samples_from:
             return self._draw_samples()
         return self.test.select(torch.arange(min(NUM_SAMPLES, len(self.test)))).to(torch.device("cpu"))
+
+    @property
+    def _samples_from(self) -> dict[str, str]:
+        """Say that the samples are drawn, where they are."""
+        if not self.has_test:
+            return {"samples_from": DRAWN}
+        return {"samples_from": DRAWN_AS_ASKED} if self.options.drawn_samples else {}
+
+    @torch.no_grad()
+    def _difference_on_samples(self, before: Model, after: Model) -> float:
+        return float((after(self._samples.inputs) - before(self._samples.inputs)).abs().max())
 
     def _draw_samples(self) -> Examples:
         """Draw inputs such as the data may hold, for verify to run again; their labels say nothing."""

@@ -10,6 +10,7 @@ from fedfeast.errors import InvalidInput
 from fedfeast.federation import OperatingPoint
 from fedfeast.runs import Run
 from fedfeast.serving.bundle import chosen_facts, is_written_here, load_bundle, loader_source
+from fedfeast.serving.card import write_ladder_card
 from fedfeast.serving.choice import Limits, spread_points
 from fedfeast.serving.exporting import SUFFIXES, Exporter, ExportOptions
 from fedfeast.serving.extraction import Extractor
@@ -35,26 +36,30 @@ def export_ladder(
 ) -> dict[str, Any]:
     """Write a bundle with exports for every budget in MACs, or for so many sizes from least to largest.
 
-    Returns the index. Budgets that the same network serves share it. Accuracies come from the run's evaluation.
+    Returns the index. Budgets that the same network serves share it. Accuracies come from the run's evaluation; those
+    of networks that are rounded to float16 are measured again where the data are here.
     With ``force`` the ladder replaces one, or a bundle, that lies there. With ``best`` it has only networks that no
     smaller one validates better than.
     """
     if Path(out).suffix in SUFFIXES:
         raise InvalidInput(f"--out {out} is one file, and a ladder is a folder: leave {Path(out).suffix} out.")
     refuse_unknown_ending(Path(out))
-    extractor = Extractor(run)
-    exporter = Exporter(extractor, options or ExportOptions())
+    options = options or ExportOptions()
+    extractor = Extractor(run, options)
+    exporter = Exporter(extractor, options)
     served = plan_rungs(extractor, budgets, best)
     with whole_folder(Path(out), is_written_here if force else None) as folder:
-        rungs = []
+        rungs, manifests = [], {}
         for number, (point, budgets_macs) in enumerate(served.items(), start=1):
             name = f"{number:02d}-{re.sub(r'[^A-Za-z0-9._-]+', '-', point.name)}"
             manifest = _write_rung(folder / name, extractor, exporter, point, "best" if best else "largest")
             rungs.append({"folder": name, "budgets_macs": budgets_macs, **_summary(manifest)})
+            manifests[name] = manifest
             on_rung(number, len(served), manifest)
         write_text(folder / "model.py", loader_source())
+        write_text(folder / "README.md", write_ladder_card(manifests))
         content = {"format": FORMAT, "fedfeast": manifest["fedfeast"], "run": extractor.run_facts, "rungs": rungs}
-        files = ["model.py", *(f"{rung['folder']}/manifest.json" for rung in rungs)]
+        files = ["model.py", "README.md", *(f"{rung['folder']}/manifest.json" for rung in rungs)]
         return write_manifest(folder / INDEX, content, files)
 
 
@@ -84,14 +89,14 @@ def _write_rung(
     folder: Path, extractor: Extractor, exporter: Exporter, point: OperatingPoint, chosen_by: str
 ) -> dict[str, Any]:
     folder.mkdir()
-    # Choice: validating costs more than all the rest; a ladder takes what the run's evaluation recorded.
+    # Choice: validating costs more than all the rest; a ladder has validation figures where the run's evaluation has.
     extracted = extractor.extract(point, validate=False)
     better = extractor.better(point, Limits(max_macs=point.price))
     return exporter.write_bundle(extracted, folder, chosen_facts(extractor, chosen_by, point, better))
 
 
 def _summary(manifest: dict[str, Any]) -> dict[str, Any]:
-    keys = ["name", "macs", "price", "parameters", "bytes", "test_accuracy", "validation_accuracy"]
+    keys = ["name", "macs", "price", "parameters", "bytes", "weights", "test_accuracy", "validation_accuracy"]
     keys += ["task", "metric", "test_figures", "validation_figures"]  # of other tasks
     keys += ["better"]
     return {**{key: manifest[key] for key in keys if key in manifest}, "exports": manifest["exports"]}

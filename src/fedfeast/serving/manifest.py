@@ -73,7 +73,7 @@ def value_of(manifest: Mapping[str, Any], split: str = "test") -> float | None:
 def label_of(manifest: Mapping[str, Any]) -> str:
     """Return what that value is called: a test's, unless it was measured on examples that clients kept back."""
     sources, metric = manifest["figures_from" if "task" in manifest else "accuracy_from"], metric_of(manifest)
-    return metric.name if sources["test"] == KEPT_BACK else f"test {metric.name}"
+    return metric.name if str(sources["test"]).startswith(KEPT_BACK) else f"test {metric.name}"
 
 
 def better_in_words(manifest: Mapping[str, Any]) -> str | None:
@@ -82,9 +82,10 @@ def better_in_words(manifest: Mapping[str, Any]) -> str | None:
         return None
     better, metric = manifest["better"], metric_of(manifest)
     kind = "the run's network" if manifest["chosen_by"] == "search" else "the smaller network"
+    rounding = f", both {better['compared']}" if "compared" in better else ""
     return (
         f"{kind} of {format_macs(better['macs'])} MACs has the better {better['measured_on']} {metric.name}, "
-        f"{metric.show(better['value'])} against {metric.show(better['against'])}"
+        f"{metric.show(better['value'])} against {metric.show(better['against'])}{rounding}"
     )
 
 

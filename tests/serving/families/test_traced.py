@@ -16,6 +16,7 @@ from fedfeast.runs.contract.checking import check_method
 from fedfeast.serving.choice import Limits
 from fedfeast.serving.exporting import ExportOptions
 from fedfeast.serving.extraction import Extractor
+from fedfeast.serving.families.standalone import read_weights
 from fedfeast.serving.latency import measure_run
 
 CODE = '''
@@ -130,6 +131,18 @@ def test_every_size_runs_in_onnxruntime(run: fedfeast.Run, tmp_path: Path) -> No
     assert all(one["largest_differences"]["model.onnx"] < 1e-4 for one in fedfeast.verify(models))
     int8 = fedfeast.export(run, tmp_path / "small.onnx", Limits(max_macs=2e3), ExportOptions(("int8",)))
     assert "accuracy_cost" in int8["exports"]["small.onnx"]
+
+
+def test_a_rounded_bundle_holds_a_program_of_the_rounded_weights(run: fedfeast.Run, tmp_path: Path) -> None:
+    options = ExportOptions(("safetensors",), float16=True, drawn_samples=True)
+    manifest = fedfeast.export(run, tmp_path / "bundle", Limits(max_macs=5e3), options)
+    tensors = read_weights(tmp_path / "bundle" / "weights.safetensors")
+    assert {tensor.dtype for tensor in tensors.values()} == {torch.float16}
+    state = fedfeast.load_bundle(tmp_path / "bundle").state_dict().values()
+    for name, tensor in tensors.items():
+        assert any(torch.equal(one, tensor.float()) for one in state if one.shape == tensor.shape), name
+    assert manifest["rounding_difference"] > 0
+    assert fedfeast.verify(tmp_path / "bundle")[0]["largest_differences"] == {"torch": pytest.approx(0, abs=1e-5)}
 
 
 def test_latencies_need_no_data(run: fedfeast.Run) -> None:
