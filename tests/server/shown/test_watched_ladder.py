@@ -25,11 +25,16 @@ ClientOf = Callable[[ASGIApp], Any]
 
 @pytest.fixture(scope="module")
 def ladders(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """One with ONNX files that take pixels, one whose files take normalised numbers."""
+    """One with ONNX files that take pixels, one whose files take normalised numbers, one with rounded weights alone."""
     folder = tmp_path_factory.mktemp("ladders")
-    export_ladder(trained, folder / "pixels", 3)
-    export_ladder(trained, folder / "normalised", 3, ExportOptions(takes_pixels=False))
-    return {name: folder / name for name in ("pixels", "normalised")}
+    options = {
+        "pixels": ExportOptions(),
+        "normalised": ExportOptions(takes_pixels=False),
+        "rounded": ExportOptions(formats=("safetensors",), float16=True, drawn_samples=True),
+    }
+    for name, one in options.items():
+        export_ladder(trained, folder / name, 3, one)
+    return {name: folder / name for name in options}
 
 
 @pytest.fixture(autouse=True)
@@ -79,18 +84,19 @@ def test_the_largest_affordable_rung_is_handed_out_as_it_lies_there(
     assert client.get("/api/choose", params={"max_latency_ms": 1e5}).json()["variant"] == variants[2]
 
 
+@pytest.mark.parametrize(("kind", "difference"), [("normalised", 1e-5), ("rounded", 1e-2)])
 def test_networks_without_a_file_for_pixels_get_one_outside_the_ladder(
-    client_of: ClientOf, ladders: dict[str, Path], home: Path, digit: bytes
+    client_of: ClientOf, ladders: dict[str, Path], home: Path, digit: bytes, kind: str, difference: float
 ) -> None:
-    before = files_of(ladders["normalised"])
+    before = files_of(ladders[kind])
     answers = {}
-    for name, folder in ladders.items():
-        client = client_of(build_app(Collection([folder])))
+    for name in ("pixels", kind):
+        client = client_of(build_app(Collection([ladders[name]])))
         variant = client.get("/api/variants").json()["variants"][2]
         answer = client.ask("POST", f"/api/predict/{variant['id']}", content=digit)
-        answers[name] = [(one["name"], pytest.approx(one["probability"], abs=1e-5)) for one in answer.json()["classes"]]
-    assert answers["normalised"] == answers["pixels"]
-    assert files_of(ladders["normalised"]) == before
+        answers[name] = {one["name"]: one["probability"] for one in answer.json()["classes"]}
+    assert answers[kind] == pytest.approx(answers["pixels"], abs=difference)
+    assert files_of(ladders[kind]) == before
     (built,) = home.glob("ladders/ladder-*/03-*")
     assert (built / "model.onnx").is_file()
 
