@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup chromium compiler browser-runtime demo fleet-demo test gpu-test lint check audit dist hooks docs notebooks pictures bench gpu-bench clean
+.PHONY: help setup chromium compiler browser-runtime demo fleet-demo test gpu-test lint style types check audit dist hooks docs notebooks pictures bench gpu-bench clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -11,7 +11,7 @@ setup: .venv/ready ## Install fedfeast and its tools into .venv
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
 	touch .venv/ready
 
 chromium: # the page's tests need a browser; a machine without one gets Debian's
@@ -44,13 +44,17 @@ test: setup chromium compiler $(if $(FEDFEAST_WITHOUT_BROWSER_RUNTIME),,browser-
 gpu-test: setup compiler ## Run the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu
 
-lint: setup ## Check format, lint and types
+lint: style types ## Check format, lint and types
+
+style: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+
+types: setup
 	$(BIN)/mypy
 
-check: lint ## Check format, lint and types, then run the tests: all that a change must pass
-	$(MAKE) test
+check: style ## Check format, lint and types, and run the tests: all that a change must pass
+	$(MAKE) --jobs 2 types test  # side by side: tests that wait leave a core to spare
 
 audit: ## Look the pinned packages up among known holes; asks pypi.org, and fails where it cannot
 	$(PYTHON) -m venv .venv/audit
