@@ -11,7 +11,7 @@ setup: .venv/ready ## Install fedfeast and its tools into .venv
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch .venv/ready
 
 chromium: # the page's tests need a browser; a machine without one gets Debian's

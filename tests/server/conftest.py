@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from shutil import copytree, ignore_patterns
@@ -83,9 +84,9 @@ def client(trained: Path, portal: BlockingPortal) -> Client:
     return Client(build_app(Collection([trained])), portal)
 
 
-@pytest.fixture(scope="session")
-def serve() -> Iterator[Serve]:
-    """Start fedfeast serve as a process on a free port and return its address; all end with the tests."""
+@contextmanager
+def servers() -> Iterator[Serve]:
+    """Give what starts fedfeast serve as a process on a free port and returns its address; all end with the block."""
     started: list[subprocess.Popen[str]] = []
 
     def start(*words: str | Path) -> str:
@@ -98,16 +99,26 @@ def serve() -> Iterator[Serve]:
         assert line.startswith("serving  http://127.0.0.1:"), line
         return line.split()[1]
 
-    yield start
-    for process in started:
-        process.send_signal(signal.SIGTERM)
-    for process in started:
-        process.wait(timeout=60)
-        assert process.stdout is not None
-        process.stdout.close()
+    try:
+        yield start
+    finally:
+        for process in started:
+            process.send_signal(signal.SIGTERM)
+        for process in started:
+            process.wait(timeout=60)
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Starts servers that end with the test."""
+    with servers() as start:
+        yield start
 
 
 @pytest.fixture(scope="session")
-def address(trained: Path, serve: Serve) -> str:
-    """Where a server of the finished run answers."""
-    return serve(trained)
+def address(trained: Path) -> Iterator[str]:
+    """Where a server of the finished run answers, for all tests."""
+    with servers() as start:
+        yield start(trained)

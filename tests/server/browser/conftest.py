@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 PATIENCE_MS = 30_000  # a busy machine builds networks slowly
 expect.set_options(timeout=PATIENCE_MS)
@@ -23,10 +23,12 @@ class Visitor:
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
         self.opened: list[Opened] = []
+        self.contexts: list[BrowserContext] = []
 
     def open(self, address: str, width: int = 1280, scheme: str = "light", complaints_expected: bool = False) -> Page:
         context = self._browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
         context.set_default_timeout(PATIENCE_MS)
+        self.contexts.append(context)
         page = context.new_page()
         opened = Opened(page, [], [])
         if not complaints_expected:
@@ -49,11 +51,13 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def visitor(browser: Browser) -> Iterator[Visitor]:
+def visitor(browser: Browser, serve: object) -> Iterator[Visitor]:
+    """Who leaves before the servers of the test end."""
     visitor = Visitor(browser)
     yield visitor
     for page, complaints, asked in visitor.opened:
         assert complaints == []
         home = page.url.split("/")[:3]
         assert all(url.split("/")[:3] == home or url.startswith(("blob:", "data:")) for url in asked), asked
-        page.context.close()
+    for context in visitor.contexts:
+        context.close()
