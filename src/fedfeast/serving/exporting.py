@@ -121,9 +121,7 @@ class Exporter:
                 "point data.folder at its files."
             )
         options, model = self._options, extracted.model
-        kept = ["fedfeast", "run", "name", "macs", "parameters", "test_accuracy", "class_names"]
-        kept += ["task", "metric", "test_figures", "vocabulary"]  # of other tasks
-        metadata = {key: json.dumps(extracted.facts[key]) for key in kept if key in extracted.facts}
+        metadata = onnx_metadata(extracted.facts)
         network = build_onnx(model, self.opset, options.takes_pixels, metadata).SerializeToString(deterministic=True)
         checked = self.check(self._predict(Session(network), model), model)
         if kind == "onnx":
@@ -191,6 +189,13 @@ class Exporter:
                 f"more than {LARGEST_DIFFERENCE:g}: it was not written; try another --opset."
             )
         return {"checked_examples": len(images), "largest_difference": difference}
+
+
+def onnx_metadata(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Return what an ONNX file says of its network, as JSON by name; a browser has the names of classes from it."""
+    kept = ["fedfeast", "run", "name", "macs", "parameters", "test_accuracy", "class_names"]
+    kept += ["task", "metric", "test_figures", "vocabulary"]  # of other tasks
+    return {key: json.dumps(manifest[key]) for key in kept if key in manifest}
 
 
 def difference_of(outputs: Tensor, expected: Tensor) -> float:

@@ -103,10 +103,10 @@ def _summary(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_rung(rung: Any) -> bool:
-    named = (
-        isinstance(rung, dict) and isinstance(rung.get("folder"), str) and Path(rung["folder"]).name == rung["folder"]
-    )
-    return named and all(isinstance(rung.get(key, 0), int | float) for key in ("macs", "price")) and "macs" in rung
+    if not isinstance(rung, dict) or not isinstance(rung.get("folder"), str):
+        return False
+    is_inside = Path(rung["folder"]).name == rung["folder"] != ".."
+    return is_inside and all(isinstance(rung.get(key, 0), int | float) for key in ("macs", "price")) and "macs" in rung
 
 
 @dataclass(frozen=True)

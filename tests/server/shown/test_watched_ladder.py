@@ -7,6 +7,7 @@ from shutil import copytree, rmtree
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from PIL import Image
 from starlette.types import ASGIApp
@@ -19,6 +20,7 @@ from fedfeast.server.collection import Collection
 from fedfeast.server.shown.ladder_bundles import data_facts_of
 from fedfeast.serving.exporting import ExportOptions
 from fedfeast.serving.ladder import export_ladder
+from fedfeast.serving.manifest import write_manifest
 
 ClientOf = Callable[[ASGIApp], Any]
 
@@ -98,7 +100,8 @@ def test_networks_without_a_file_for_pixels_get_one_outside_the_ladder(
     assert answers[kind] == pytest.approx(answers["pixels"], abs=difference)
     assert files_of(ladders[kind]) == before
     (built,) = home.glob("ladders/ladder-*/03-*")
-    assert (built / "model.onnx").is_file()
+    said = {one.key: one.value for one in onnx.load(built / "model.onnx").metadata_props}
+    assert json.loads(said["class_names"]) == list("0123456789")  # which the visitor's browser shows
 
 
 def test_a_damaged_rung_is_not_handed_out(client_of: ClientOf, ladders: dict[str, Path], tmp_path: Path) -> None:
@@ -149,6 +152,32 @@ def test_what_is_no_ladder_is_refused(ladders: dict[str, Path], tmp_path: Path) 
     index = json.loads((tmp_path / "copy" / "ladder.json").read_text())
     (tmp_path / "copy" / "ladder.json").write_text(json.dumps({**index, "rungs": index["rungs"][:1]}))
     with pytest.raises(InvalidInput, match="was changed after it was written"):
+        Collection([tmp_path / "copy"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda index: index.pop("run"),
+        lambda index: index["run"].pop("data"),
+        lambda index: index["run"].update(best_round="many"),
+        lambda index: index["rungs"][1].pop("parameters"),
+        lambda index: index["rungs"][0].pop("test_accuracy"),
+        lambda index: index["rungs"][0].update(task="of my own", metric="joy"),
+        lambda index: index["rungs"][0].update(folder=".."),
+    ],
+)
+def test_an_index_of_somebody_elses_making_is_one_sentence(
+    ladders: dict[str, Path], tmp_path: Path, change: Callable[[Any], object]
+) -> None:
+    copytree(ladders["pixels"], tmp_path / "copy")
+    index = json.loads((tmp_path / "copy" / "ladder.json").read_text())
+    change(index)
+    content = {key: value for key, value in index.items() if key not in ("sha256", "seal")}
+    write_manifest(tmp_path / "copy" / "ladder.json", content, index["sha256"])
+    with pytest.raises(
+        InvalidInput, match=r"ladder\.json (does not describe its|lists no) .*: export the ladder again"
+    ):
         Collection([tmp_path / "copy"])
 
 

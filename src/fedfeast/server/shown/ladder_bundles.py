@@ -15,7 +15,7 @@ from fedfeast.federation import OperatingPoint
 from fedfeast.own_code import home_folder
 from fedfeast.serving.bundle import load_bundle, read_bundle
 from fedfeast.serving.bundle_cache import GoneRun
-from fedfeast.serving.exporting import FILES, LARGEST_DIFFERENCE, NORMALISED, difference_of
+from fedfeast.serving.exporting import FILES, LARGEST_DIFFERENCE, NORMALISED, difference_of, onnx_metadata
 from fedfeast.serving.families.standalone import read_input
 from fedfeast.serving.ladder import INDEX, Ladder
 from fedfeast.serving.latency import Latency, measure_latency
@@ -112,8 +112,10 @@ def _add_onnx(place: Path, manifest: Mapping[str, Any], folder: Path) -> None:
     model = load_bundle(place)
     names = [name for name in manifest["sha256"] if name != ONNX]
     for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(place / name, folder / name)
-    network = build_onnx(model, default_opset(model), takes_pixels=True).SerializeToString(deterministic=True)
+    graph = build_onnx(model, default_opset(model), takes_pixels=True, metadata=onnx_metadata(manifest))
+    network = graph.SerializeToString(deterministic=True)
     inputs = load((place / "samples.safetensors").read_bytes())["images"]
     with torch.no_grad():
         difference = difference_of(Session(network)(inputs), model(inputs))

@@ -8,7 +8,7 @@ from fedfeast.server.offer import Offer
 from fedfeast.server.shown.ladder_bundles import LadderBundles
 from fedfeast.server.shown.progress import SENTENCES
 from fedfeast.server.shown.seen import About, Seen, describe_variants
-from fedfeast.serving.ladder import INDEX, Ladder
+from fedfeast.serving.ladder import INDEX, REMEDY, Ladder
 from fedfeast.serving.manifest import metric_of
 
 
@@ -56,11 +56,15 @@ class WatchedLadder:
     def _open(self) -> None:
         self._opened_at = self._written_at()
         ladder = Ladder.open(self._path)
-        bundles = LadderBundles(ladder)
-        run, offer = bundles.facts, Offer(bundles, self.name)
-        names = run["recipe"], run["method"], run["data"]
-        about = About(*names, bundles.data_facts, metric_of(ladder.rungs[0]), int(run["best_round"]), "")
-        self.seen = Seen(about, "ladder", SENTENCES["ladder"], offer=offer, variants=describe_variants(offer))
+        try:
+            bundles = LadderBundles(ladder)
+            run, offer = bundles.facts, Offer(bundles, self.name)
+            names = run["recipe"], run["method"], run["data"]
+            about = About(*names, bundles.data_facts, metric_of(ladder.rungs[0]), int(run["best_round"]), "")
+            variants = describe_variants(offer)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:  # of somebody else's making
+            raise InvalidInput(f"{self._path / INDEX} does not describe its networks: {REMEDY}.") from error
+        self.seen = Seen(about, "ladder", SENTENCES["ladder"], offer=offer, variants=variants)
 
     def _lose(self) -> None:
         if self.seen.offer is not None:
