@@ -14,6 +14,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,17 @@ def works_of(
     return {"validation alone": alone("validation"), "test alone": alone("test"), TOGETHER: together}
 
 
+def shortened(federation: Federation, examples: int | None) -> Federation:
+    """Return a federation whose server has at most so many examples of each kind."""
+    if examples is None:
+        return federation
+    validation, first = federation.validation, torch.arange(examples)
+    assert isinstance(validation, Evaluator), "the server must evaluate"
+    calibration = federation.test.calibration.select(first)  # one for both, as in a run
+    few = [replace(one, calibration=calibration, test=one.test.select(first)) for one in (validation, federation.test)]
+    return replace(federation, validation=few[0], tests={**federation.tests, next(iter(federation.tests)): few[1]})
+
+
 def seconds_of(work: Callable[[], Curves]) -> tuple[float, Curves]:
     wait_for_device()
     started = time.perf_counter()
@@ -121,7 +133,7 @@ def use_whole_features() -> None:
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    federation = assemble(load_recipe(arguments.recipe, arguments.settings))
+    federation = shortened(assemble(load_recipe(arguments.recipe, arguments.settings)), arguments.examples)
     flat = weights_of(federation, arguments.weights, arguments.rounds)
     torch.backends.cudnn.deterministic = True  # as a run on a GPU has it
     torch.backends.cudnn.allow_tf32 = not arguments.ieee
@@ -197,6 +209,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], dest="settings")
     parser.add_argument("--weights", type=Path, help="a file of weights; written first where it is not there")
     parser.add_argument("--rounds", type=int, default=0, help="of training before the weights are written")
+    parser.add_argument("--examples", type=int, help="at most so many of each kind, e.g. on a CPU; without it all")
     parser.add_argument("--repeats", type=int, default=2, help="the least time counts")
     parser.add_argument("--ieee", action="store_true", help="multiply float32 in full, not in TF32")
     parser.add_argument("--whole", action="store_true", help="keep features in float32")

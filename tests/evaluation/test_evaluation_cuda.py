@@ -7,6 +7,7 @@ import torch
 
 from fedfeast.evaluation import Evaluator, measure_sets
 from fedfeast.evaluation.folded import FoldedLayers, layers_by
+from fedfeast.evaluation.shared_prefixes import PrefixGroup, group_alike
 from fedfeast.recipes import load_recipe
 from fedfeast.runs.assembly import Federation, assemble
 
@@ -69,7 +70,7 @@ def test_nothing_waits_for_the_device_until_the_sums_are_wanted() -> None:
         torch.cuda.set_sync_debug_mode("error")
         try:
             layers = layers_by(deployed, evaluator.recalibrate(deployed))
-            totals = evaluator.start_totals(deployed, layers)
+            (totals,) = evaluator.start_totals(PrefixGroup.of((deployed,)), (layers,))
         finally:
             torch.cuda.set_sync_debug_mode("default")
     assert torch.equal(evaluator.by_client(totals.cpu()), evaluator.totals(deployed, layers.statistics))
@@ -83,3 +84,12 @@ def test_values_do_not_depend_on_the_batch() -> None:
     whole = evaluator.totals(deployed, statistics)
     evaluator.limit.examples = 50
     torch.testing.assert_close(evaluator.totals(deployed, statistics), whole, rtol=0, atol=2)
+
+
+def test_networks_that_begin_alike_have_the_values_of_each_alone() -> None:
+    federation = federation_on("cuda")
+    evaluator, method, flat = federation.test, federation.method, federation.initial_weights()
+    points = method.operating_points()
+    assert any(any(PrefixGroup.of([method.deploy(flat, one) for one in alike]).shared) for alike in group_alike(points))
+    together = evaluator.curve(method, flat, points)
+    assert together.points == tuple(evaluator.curve(method, flat, (point,)).points[0] for point in points)

@@ -11,6 +11,7 @@ from fedfeast.data import Examples, Normalisation
 from fedfeast.data.tasks import CLASSIFICATION, NOWHERE, Task, task_named
 from fedfeast.evaluation import ClientIndex, Evaluator, Measured, measure_sets, measure_totals, recalibrate
 from fedfeast.evaluation.evaluator import Cost
+from fedfeast.evaluation.shared_prefixes import PrefixGroup
 from fedfeast.federation import Deployed, OperatingPoint
 from fedfeast.networks import Layout
 from fedfeast.networks.layers import Layers, Weights
@@ -139,9 +140,9 @@ def test_a_network_that_no_client_could_run_is_no_point() -> None:
 class Counting(Evaluator):
     recalibrations = 0
 
-    def recalibrate(self, deployed: Deployed) -> Any:
-        Counting.recalibrations += 1
-        return super().recalibrate(deployed)
+    def recalibrate_group(self, group: PrefixGroup) -> Any:
+        Counting.recalibrations += len(group.networks)
+        return super().recalibrate_group(group)
 
 
 def test_several_sets_share_networks_and_their_calibration() -> None:

@@ -14,6 +14,7 @@ from fedfeast.evaluation import Evaluator, measure_totals, recalibrate
 from fedfeast.evaluation.evaluator import _Started
 from fedfeast.evaluation.example_totals import CPU_BATCH, GPU_BATCH, LEAST_BATCH, BatchLimit, start_totals
 from fedfeast.evaluation.folded import FoldedLayers
+from fedfeast.evaluation.shared_prefixes import PrefixGroup
 from fedfeast.federation import Deployed, OperatingPoint
 from fedfeast.networks import Layout
 from fedfeast.networks.layers import Layers, Weights
@@ -76,9 +77,11 @@ def test_outputs_beyond_half_precision_are_marked_and_measured_again() -> None:
     folded = FoldedLayers(statistics, torch.float16)
     given = (test, NORMALISATION, CLASSIFICATION, BatchLimit())
     plain = measure_totals(network, statistics, *given)
-    assert not bool(start_totals(network, folded, *given).isnan().any()), "what float16 holds is not marked"
+    group = PrefixGroup.of((network,))
+    (held,) = start_totals(group, (folded,), *given)
+    assert not bool(held.isnan().any()), "what float16 holds is not marked"
     network.weights["stem.norm.scale"].fill_(1e7)
-    broken = start_totals(network, FoldedLayers(statistics, torch.float16), *given)
+    (broken,) = start_totals(group, (FoldedLayers(statistics, torch.float16),), *given)
     assert bool(broken.isnan().all())
 
     class Method:

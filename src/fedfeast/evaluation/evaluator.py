@@ -14,7 +14,8 @@ from fedfeast.data.tasks import CLASSIFICATION, Metric, Task
 from fedfeast.evaluation.curve import Curve, CurvePoint
 from fedfeast.evaluation.example_totals import BatchLimit, measure_totals, start_totals
 from fedfeast.evaluation.folded import is_exact, layers_by
-from fedfeast.evaluation.recalibration import recalibrate
+from fedfeast.evaluation.recalibration import recalibrate_group
+from fedfeast.evaluation.shared_prefixes import PrefixGroup, group_alike
 from fedfeast.federation import Deployed, Method, OperatingPoint
 from fedfeast.networks.normalisation import ByStatistics, Statistics
 
@@ -145,7 +146,12 @@ class Evaluator:
 
     def recalibrate(self, deployed: Deployed) -> Statistics:
         """Return the statistics that the network is served with."""
-        return recalibrate(deployed, self.calibration, self.normalisation, self.calibration_batch)
+        (statistics,) = self.recalibrate_group(PrefixGroup.of((deployed,)))
+        return statistics
+
+    def recalibrate_group(self, group: PrefixGroup) -> list[Statistics]:
+        """Return the statistics that each network is served with."""
+        return recalibrate_group(group, self.calibration, self.normalisation, self.calibration_batch)
 
     def totals(self, deployed: Deployed, statistics: Statistics) -> Tensor:
         """Return the sums by client, (clients, sums); all test examples as one where nobody knows whose they are."""
@@ -155,9 +161,14 @@ class Evaluator:
         """Return the sums by example, (examples, sums)."""
         return measure_totals(deployed, statistics, self.test, self.normalisation, self.task, self.limit).cpu()
 
-    def start_totals(self, deployed: Deployed, layers: ByStatistics) -> Tensor:
-        """Return the sums by example; a device may still be at work on them."""
-        return start_totals(deployed, layers, self.test, self.normalisation, self.task, self.limit)
+    def start_totals(
+        self,
+        group: PrefixGroup,
+        layers: Sequence[ByStatistics],
+        on_batch: Callable[[int], None] = lambda examples: None,
+    ) -> list[Tensor]:
+        """Return every network's sums by example; a device may still be at work on them."""
+        return start_totals(group, layers, self.test, self.normalisation, self.task, self.limit, on_batch)
 
     def by_client(self, by_example: Tensor) -> Tensor:
         """Add the examples' sums up by client."""
@@ -201,25 +212,53 @@ def measure_sets(
 
     Networks whose statistics are known, by name, are not recalibrated.
     """
-    costs, started = list[Cost](), {name: list[_Started]() for name in sets}
-    for point in points:
-        on_point(point)
-        deployed = method.deploy(flat, point)
-        costs.append(Cost(point.name, deployed.macs, deployed.parameters, point.listed_price))
-        layers: dict[int, ByStatistics] = {}  # sets may share their calibration examples
+    costs = dict[OperatingPoint, Cost]()
+    started: dict[str, dict[OperatingPoint, _Started]] = {name: {} for name in sets}
+    num_examples = sum(len(evaluator.test) for evaluator in sets.values())
+    for alike in group_alike(points) if known is None else [[point] for point in points]:
+        group = PrefixGroup.of([method.deploy(flat, point) for point in alike])
+        for point, one in zip(alike, group.networks, strict=True):
+            costs[point] = Cost(point.name, one.macs, one.parameters, point.listed_price)
+        tell = _Teller(alike, num_examples, on_point).tell
+        tell(0)
+        layers: dict[int, list[ByStatistics]] = {}  # sets may share their calibration examples
         for name, evaluator in sets.items():
             shared = id(evaluator.calibration)
             if shared not in layers:
-                given = None if known is None else known.get(point.name)
-                layers[shared] = layers_by(deployed, evaluator.recalibrate(deployed) if given is None else given)
+                given = None if known is None else known.get(alike[0].name)
+                statistics = evaluator.recalibrate_group(group) if given is None else [given]
+                layers[shared] = list(map(layers_by, group.networks, statistics))
             used = layers[shared]
-            by_example = evaluator.start_totals(deployed, used)
-            started[name].append(_Started(point, is_exact(used), used.statistics, by_example))
+            for point, own, by_example in zip(alike, used, evaluator.start_totals(group, used, tell), strict=True):
+                started[name][point] = _Started(point, is_exact(own), own.statistics, by_example)
     # A device that is asked for a result stands still before and after: it is asked once all points are given to it.
     return {
-        name: _gather(evaluator, costs, [one.totals(evaluator, method, flat) for one in started[name]])
+        name: _gather(
+            evaluator,
+            [costs[point] for point in points],
+            [started[name][point].totals(evaluator, method, flat) for point in points],
+        )
         for name, evaluator in sets.items()
     }
+
+
+@dataclass(eq=False)
+class _Teller:
+    """Tells of a group's points in turn, as its examples go through all of its networks at once."""
+
+    points: Sequence[OperatingPoint]
+    num_examples: int  # that will go through
+    on_point: OnPoint
+    gone_through: int = 0
+    told: int = 0
+
+    def tell(self, examples: int) -> None:
+        """Tell of the points whose share of the work has begun, now that more examples went through."""
+        self.gone_through += examples
+        begun = 1 + len(self.points) * self.gone_through // max(self.num_examples, 1)
+        for point in self.points[self.told : begun]:
+            self.on_point(point)
+            self.told += 1
 
 
 def _gather(evaluator: Evaluator, costs: Sequence[Cost], by_example: Sequence[Tensor]) -> Measured:

@@ -1,6 +1,7 @@
 """A task's sums, example by example, of a network under given statistics: as many examples at once as fit."""
 
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +11,7 @@ from fedfeast.data import Examples, Normalisation
 from fedfeast.data.tasks import Task
 from fedfeast.evaluation.folded import is_exact, layers_by
 from fedfeast.evaluation.recalibration import in_batches
+from fedfeast.evaluation.shared_prefixes import PrefixGroup
 from fedfeast.federation import Deployed
 from fedfeast.networks.normalisation import ByStatistics, Statistics
 
@@ -54,38 +56,47 @@ def measure_totals(
     limit: BatchLimit | None = None,
 ) -> Tensor:
     """Return a task's sums example by example under the given statistics: (examples, sums) in float64."""
-    layers, given = layers_by(deployed, statistics), (examples, normalisation, task, limit or BatchLimit())
-    totals = start_totals(deployed, layers, *given)
+    group, layers = PrefixGroup.of((deployed,)), layers_by(deployed, statistics)
+    given = examples, normalisation, task, limit or BatchLimit()
+    (totals,) = start_totals(group, (layers,), *given)
     if not is_exact(layers) and bool(totals.isnan().any()):
-        totals = start_totals(deployed, ByStatistics(statistics), *given)
+        (totals,) = start_totals(group, (ByStatistics(statistics),), *given)
     return totals
 
 
 @torch.no_grad()
 def start_totals(
-    deployed: Deployed,
-    layers: ByStatistics,
+    group: PrefixGroup,
+    layers: Sequence[ByStatistics],
     examples: Examples,
     normalisation: Normalisation | None,
     task: Task,
     limit: BatchLimit,
-) -> Tensor:
-    """Return the sums as ``measure_totals`` does, without waiting for a device to make them.
+    on_batch: Callable[[int], None] = lambda examples: None,
+) -> list[Tensor]:
+    """Return every network's sums as ``measure_totals`` does, without waiting for a device to make them.
 
-    Layers that are not exact leave what is no number where an example's outputs are not finite.
+    Layers that are not exact leave what is no number where an example's outputs are not finite. ``on_batch`` is told
+    of how many examples went through all networks.
     """
-    device, exact = examples.labels.device, is_exact(layers)
+    device, dtype = examples.labels.device, group.networks[0].flat.dtype
     while True:
-        parts = list[Tensor]()
+        parts: list[list[Tensor]] = [[] for _ in layers]
         try:
-            for inputs, labels in in_batches(examples, normalisation, limit.on(device), deployed.flat.dtype):
-                outputs = deployed(inputs, layers)
-                totals = task.totals(outputs, labels)
-                if not exact:
-                    is_finite = outputs.isfinite().flatten(1).all(dim=1, keepdim=True)
-                    totals = totals.masked_fill(~is_finite, torch.nan)
-                parts.append(totals)
-            return torch.cat(parts)
+            for inputs, labels in in_batches(examples, normalisation, limit.on(device), dtype):
+                for outputs, own, mine in zip(group.outputs(inputs, layers), layers, parts, strict=True):
+                    mine.append(_totals(task, outputs, labels, is_exact(own)))
+                on_batch(len(labels))
+            return [torch.cat(mine) for mine in parts]
         except torch.cuda.OutOfMemoryError:
             if not limit.halve(device):
                 raise
+
+
+def _totals(task: Task, outputs: Tensor, labels: Tensor, exact: bool) -> Tensor:
+    """Return a task's sums by example."""
+    totals = task.totals(outputs, labels)
+    if exact:
+        return totals
+    is_finite = outputs.isfinite().flatten(1).all(dim=1, keepdim=True)
+    return totals.masked_fill(~is_finite, torch.nan)

@@ -1,6 +1,6 @@
 """Served batch-norm statistics, measured afresh for every operating point on server-held or the clients' examples."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedfeast.data import Augmentation, Examples, Normalisation, normalise
 from fedfeast.data.augmentation import apply_augmentation, draw_augmentation
+from fedfeast.evaluation.shared_prefixes import PrefixGroup
 from fedfeast.federation import Deployed
 from fedfeast.networks.normalisation import RecordingByBatch, Statistics
 
@@ -17,7 +18,6 @@ CALIBRATION_BATCH = 250
 GPU_PASS = 512  # examples: fewer leave a device idle while the next batch's kernels are launched
 
 
-@torch.no_grad()
 def recalibrate(
     deployed: Deployed, calibration: Examples, normalisation: Normalisation | None, batch_size: int | None = None
 ) -> Statistics:
@@ -25,18 +25,39 @@ def recalibrate(
 
     Batches are of the given size, the last one what is left; without it as equal as can be.
     """
-    recording = RecordingByBatch()
-    dtype = deployed.flat.dtype
+    (statistics,) = recalibrate_group(PrefixGroup.of((deployed,)), calibration, normalisation, batch_size)
+    return statistics
+
+
+@torch.no_grad()
+def recalibrate_group(
+    group: PrefixGroup, calibration: Examples, normalisation: Normalisation | None, batch_size: int | None = None
+) -> list[Statistics]:
+    """Return what ``recalibrate`` does for every network of a group."""
+    recordings = [RecordingByBatch() for _ in group.networks]
+    flat = group.networks[0].flat
     if batch_size is None:
-        batches = (inputs for inputs, _ in in_batches(calibration, normalisation, CALIBRATION_BATCH, dtype))
+        batches = (inputs for inputs, _ in in_batches(calibration, normalisation, CALIBRATION_BATCH, flat.dtype))
     else:
         pieces = _in_full_batches(calibration.inputs, batch_size)
-        batches = (normalise(inputs, normalisation, dtype) for inputs in pieces)
-    for inputs, recording.batches in passes(batches, GPU_PASS if deployed.flat.is_cuda else 1):
-        deployed(inputs, recording)
-        if recording.is_empty:
+        batches = (normalise(inputs, normalisation, flat.dtype) for inputs in pieces)
+    for inputs, num_batches in passes(batches, GPU_PASS if flat.is_cuda else 1):
+        for recording in recordings:
+            recording.batches = num_batches
+        for _ in group.outputs(inputs, recordings):
+            pass
+        if all(recording.is_empty for recording in recordings):
             break  # no layer needs statistics, and the other batches would say the same
-    return recording.statistics(dtype)
+    return _with_shared(group, [recording.statistics(flat.dtype) for recording in recordings])
+
+
+def _with_shared(group: PrefixGroup, recorded: Sequence[Statistics]) -> list[Statistics]:
+    """Return every network's statistics whole: of the parts that it shares with the one before it, that one's."""
+    whole = [recorded[0]]
+    for deployed, own in zip(group.networks[1:], recorded[1:], strict=True):
+        shared = {name: both for name, both in whole[-1].items() if f"{name}.scale" in deployed.weights}
+        whole.append(shared | dict(own))
+    return whole
 
 
 def passes(batches: Iterable[Tensor], most_examples: int) -> Iterator[tuple[Tensor, int]]:

@@ -151,4 +151,5 @@ class Method(ABC):
         """Take an operating point out of the global vector."""
         slices = LeadingSlices.of(self.network.layout, self.network.shapes(point.architecture))
         local = slices.gather(flat)
-        return Deployed(self.network, point.architecture, slices.layout, local, point.macs, point.parameters)
+        costs = point.macs, point.parameters
+        return Deployed(self.network, point.architecture, slices.layout, local, *costs, is_sliced=True)

@@ -82,6 +82,7 @@ class Deployed:
     flat: Tensor
     macs: int
     parameters: int
+    is_sliced: bool = False  # whether each of its tensors is a leading slice of the global vector's
 
     @cached_property
     def weights(self) -> Weights:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch.nn.functional as F
@@ -21,6 +21,16 @@ Number = TypeVar("Number", int, float)
 
 # Whether what a residual branch adds is rectified before the addition, as in the paper's network, or has either sign.
 Branch = Literal["rectified", "signed"]
+
+
+class Block(NamedTuple):
+    """A residual block of an architecture."""
+
+    name: str
+    is_first: bool  # of its stage: it projects what its branch is added to
+    stride: int
+    middle: int  # channels between its two convolutions
+    width: int  # channels that leave it
 
 
 @dataclass(frozen=True)
@@ -101,31 +111,46 @@ class ElasticResNet:
         self, weights: Weights, inputs: Tensor, architecture: Architecture, layers: Layers
     ) -> tuple[Tensor, ...]:
         """Return the logits (batch, classes), the only output, of normalised images (batch, channels, h, w)."""
-        features, signed = layers.stem(weights, inputs, self.space.stem_stride), self.branch == "signed"
+        features = self.stem(weights, inputs, layers)
+        for block in self.blocks(architecture):
+            features = self.block(weights, block, features, layers)
+        return (self.head(weights, features, layers),)
+
+    def blocks(self, architecture: Architecture) -> Iterator[Block]:
+        """Yield an architecture's blocks in forward order."""
         for stage, extra_blocks in enumerate(architecture.depths):
+            middle, width = self.space.middle_width(architecture, stage), self.space.stage_width(architecture, stage)
             for block in range(1 + extra_blocks):
                 stride = self.space.stage_strides[stage] if block == 0 else 1
-                features = layers.block(weights, f"stage{stage + 1}.block{block}", features, stride, signed)
+                yield Block(f"stage{stage + 1}.block{block}", block == 0, stride, middle, width)
+
+    def stem(self, weights: Weights, inputs: Tensor, layers: Layers) -> Tensor:
+        """Return what the first block is given, of normalised images."""
+        return layers.stem(weights, inputs, self.space.stem_stride)
+
+    def block(self, weights: Weights, block: Block, features: Tensor, layers: Layers) -> Tensor:
+        """Return what leaves a block."""
+        return layers.block(weights, block.name, features, block.stride, self.branch == "signed")
+
+    def head(self, weights: Weights, features: Tensor, layers: Layers) -> Tensor:
+        """Return the logits of what left the last block."""
         pooled = layers.end(features).mean(dim=(2, 3), dtype=weights["head.weight"].dtype)  # (batch, channels)
-        return (F.linear(pooled, weights["head.weight"], weights["head.bias"]),)
+        return F.linear(pooled, weights["head.weight"], weights["head.bias"])
 
     def _tensors(self, architecture: Architecture) -> Iterator[tuple[str, tuple[int, ...]]]:
         space = self.space
         incoming = space.stem_width(architecture)
         yield "stem.conv", (incoming, space.image_channels, 3, 3)
         yield from _norm_tensors("stem.norm", incoming)
-        for stage, extra_blocks in enumerate(architecture.depths):
-            width, middle = space.stage_width(architecture, stage), space.middle_width(architecture, stage)
-            for block in range(1 + extra_blocks):
-                name = f"stage{stage + 1}.block{block}"
-                yield f"{name}.conv1", (middle, incoming, 3, 3)
-                yield from _norm_tensors(f"{name}.norm1", middle)
-                yield f"{name}.conv2", (width, middle, 3, 3)
-                yield from _norm_tensors(f"{name}.norm2", width)
-                if block == 0:
-                    yield f"{name}.shortcut", (width, incoming, 1, 1)
-                    yield from _norm_tensors(f"{name}.shortcut_norm", width)
-                incoming = width
+        for name, is_first, _, middle, width in self.blocks(architecture):
+            yield f"{name}.conv1", (middle, incoming, 3, 3)
+            yield from _norm_tensors(f"{name}.norm1", middle)
+            yield f"{name}.conv2", (width, middle, 3, 3)
+            yield from _norm_tensors(f"{name}.norm2", width)
+            if is_first:
+                yield f"{name}.shortcut", (width, incoming, 1, 1)
+                yield from _norm_tensors(f"{name}.shortcut_norm", width)
+            incoming = width
         yield "head.weight", (space.classes, incoming)
         yield "head.bias", (space.classes,)
 
