@@ -37,6 +37,7 @@ class Slicing:
         self.network, self.slices = network, slices
 
     def deploy(self, flat: Tensor, point: OperatingPoint) -> Deployed:
+        assert isinstance(point.architecture, Architecture)
         slices = LeadingSlices.of(self.network.layout, self.network.shapes(point.architecture))
         costs = point.macs, point.parameters
         local = slices.gather(flat)
@@ -47,14 +48,17 @@ METHOD: Any = Slicing()
 
 
 def points_of(architectures: list[Architecture]) -> list[OperatingPoint]:
-    named = [OperatingPoint(str(place), 0, 0, one) for place, one in enumerate(architectures)]
-    return [replace(point, macs=NETWORK.macs(point.architecture)) for point in named]
+    return [OperatingPoint(str(place), NETWORK.macs(one), 0, one) for place, one in enumerate(architectures)]
 
 
 def some_points(count: int = 24) -> list[OperatingPoint]:
     """Return points of any networks of the space, in no order."""
-    pairs = [list(product(choices, repeat=2)) for choices in ((0, 1, 2), (0.25, 0.5))]
-    every = [Architecture(*one) for one in product(*pairs, list(product((0, 1), repeat=3)))]
+    every = [
+        Architecture(depths, expansions, widths)
+        for depths in product((0, 1, 2), repeat=2)
+        for expansions in product((0.25, 0.5), repeat=2)
+        for widths in product((0, 1), repeat=3)
+    ]
     chosen = named_generator(0, "points").permutation(len(every))[:count]
     return points_of([every[place] for place in chosen])
 
