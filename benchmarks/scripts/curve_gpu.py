@@ -141,7 +141,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         use_whole_features()
     points = federation.method.operating_points()
     works = works_of(federation, flat, points)
-    first = {name: seconds_of(work)[0] for name, work in reversed(works.items())}  # all else is prepared by the first
+    first, _ = seconds_of(works[TOGETHER])  # prepares the others too
     again = {name: [seconds_of(work) for _ in range(arguments.repeats)] for name, work in works.items()}
     curves = {name: curve for timed in again.values() for name, curve in timed[-1][1].items()}
     on_gpu = federation.device.type == "cuda"
@@ -173,12 +173,14 @@ def differences(result: dict[str, Any], other: dict[str, Any]) -> dict[str, floa
 
 
 def to_markdown(result: dict[str, Any], other: dict[str, Any] | None, command: str) -> str:
-    head = "| | seconds | the first time |" + (" the other version | ratio |" if other else "")
+    head = "| | seconds |" + (" the other version | ratio |" if other else "")
     lines = [head, "|---" * (head.count("|") - 1) + "|"]
-    for name, seconds in result["seconds"].items():
-        row = f"| {name} | {seconds:.2f} | {result['seconds_first'][name]:.2f} |"
+    rows = {**result["seconds"], f"{TOGETHER}, the first time": result["seconds_first"]}
+    before = {} if other is None else {**other["seconds"], f"{TOGETHER}, the first time": other["seconds_first"]}
+    for name, seconds in rows.items():
+        row = f"| {name} | {seconds:.2f} |"
         if other:
-            row += f" {other['seconds'][name]:.2f} | {seconds / other['seconds'][name]:.2f} |"
+            row += f" {before[name]:.2f} | {seconds / before[name]:.2f} |"
         lines.append(row)
     examples = " and ".join(f"{count} {name}" for name, count in result["examples"].items())
     text = f"""# The curves of {result["recipe"]}
