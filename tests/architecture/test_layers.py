@@ -31,7 +31,7 @@ LAYERS = (
 # What several floors share; each may import those before it.
 FOUNDATION = (
     *("errors", "randomness", "units", "version", "machine", "stopwatch", "locks", "whole_files", "own_code"),
-    *("unpacking", "frames"),
+    *("unpacking", "frames", "hashed_bits"),
 )
 MOST_MODULES = 15  # of one folder
 MODULES = sorted(path.relative_to(SOURCE) for path in SOURCE.rglob("*.py") if len(path.relative_to(SOURCE).parts) > 1)

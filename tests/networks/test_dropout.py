@@ -1,10 +1,9 @@
 """Dropout by a hash: the same mask everywhere, the right share, and a mean that is kept."""
 
-import hashlib
-
 import pytest
 import torch
 
+from fedfeast.hashed_bits import hashed_bits, name_key
 from fedfeast.networks.dropout import kept_features
 from fedfeast.networks.normalisation import ByBatch, ByStatistics, RecordingByBatch
 
@@ -27,21 +26,7 @@ def test_a_mask_is_a_function_of_draw_name_and_position_alone() -> None:
     assert torch.equal(mask, kept_features(DRAW, "layer", transposed, 0.5))
     assert not torch.equal(mask, kept_features(DRAW, "other", ones, 0.5))
     assert not torch.equal(mask, kept_features(DRAW + 1, "layer", ones, 0.5))
-    assert (mask > 0).flatten().tolist() == by_hand(-7, "layer", 35, 0.5)
-
-
-def splitmix(word: int) -> int:
-    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
-    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) % 2**64
-    return word ^ (word >> 31)
-
-
-def by_hand(draw: int, name: str, size: int, share: float) -> list[bool]:
-    """Which positions are kept, in whole numbers of Python: four signed pieces of 16 bits a hash, lowest first."""
-    key = splitmix((draw ^ int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])) % 2**64)
-    words = [splitmix((position * 0x9E3779B97F4A7C15 + key) % 2**64) for position in range(-(-size // 4))]
-    pieces = [word >> 16 * part & 0xFFFF for word in words for part in range(4)][:size]
-    return [(piece ^ 0x8000) >= share * 2**16 for piece in pieces]
+    assert torch.equal((mask > 0).flatten(), hashed_bits(DRAW ^ name_key("layer"), 35) >= 0)
 
 
 def test_neighbouring_positions_and_draws_are_independent() -> None:

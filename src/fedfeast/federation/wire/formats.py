@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedfeast.federation.aggregation.refusals import find_form_fault
+from fedfeast.hashed_bits import STEPS, hashed_bits
 
 Format = Literal["lossless", "float32", "bfloat16", "int8"]
 Arrays = Mapping[str, Tensor]
@@ -58,12 +59,12 @@ class Packing:
             total += 4 * count if _is_listed(count, size) else ceil(size / 8)
         return total
 
-    def encode(self, values: Tensor, sizes: Sequence[int], draw: np.random.Generator) -> dict[str, Tensor]:
-        """Return a vector as arrays, given the sizes of the tensors that it is made of."""
+    def encode(self, values: Tensor, sizes: Sequence[int], key: int) -> dict[str, Tensor]:
+        """Return a vector as arrays, given the sizes of the tensors that it is made of; the key decides on rounding."""
         if self.share is None:
-            return self._encode(values, sizes, draw)
+            return self._encode(values, sizes, key)
         chosen = _largest(values, self.count(values.numel()))
-        arrays = self._encode(values[chosen], _sizes_among(chosen, sizes), draw)
+        arrays = self._encode(values[chosen], _sizes_among(chosen, sizes), key)
         return {**arrays, **_put_positions(chosen, values.numel())}
 
     def decode(self, arrays: Arrays, sizes: Sequence[int], weights: torch.dtype) -> Tensor:
@@ -97,11 +98,11 @@ class Packing:
     def _dtype(self, weights: torch.dtype) -> torch.dtype:
         return _DTYPES.get(self.form, weights)
 
-    def _encode(self, values: Tensor, sizes: Sequence[int], draw: np.random.Generator) -> dict[str, Tensor]:
+    def _encode(self, values: Tensor, sizes: Sequence[int], key: int) -> dict[str, Tensor]:
         if self.form == "bfloat16":
-            return {"values": round_to_bfloat16(values, draw)}
+            return {"values": round_to_bfloat16(values, key)}
         if self.form == "int8":
-            rounded, scales = round_to_int8(values, sizes, draw)
+            rounded, scales = round_to_int8(values, sizes, key)
             return {"values": rounded, "scales": scales}
         return {"values": values.to(self._dtype(values.dtype))}
 
@@ -109,19 +110,18 @@ class Packing:
         values = arrays["values"].to(weights)
         if self.form != "int8":
             return values
-        return values * arrays["scales"].to(weights).repeat_interleave(_blocks(sizes).to(values.device))
+        return values * _by_value(arrays["scales"].to(weights), _blocks(sizes).to(values.device), values.numel())
 
 
-def round_to_bfloat16(values: Tensor, draw: np.random.Generator) -> Tensor:
+def round_to_bfloat16(values: Tensor, key: int) -> Tensor:
     """Round to one of the two neighbours in bfloat16, to the nearer one more often: right on average."""
     most = torch.finfo(torch.bfloat16).max  # beyond it a neighbour would be infinite
     bits = values.float().clamp(-most, most).view(torch.int32)
-    drawn = torch.from_numpy(draw.integers(0, 2**16, values.numel(), dtype=np.uint16).astype(np.int32))
     # The last 16 bits are what bfloat16 leaves out: adding 16 random ones carries as often as they are large.
-    return ((bits + drawn.to(bits.device)) & ~0xFFFF).view(torch.float32).to(torch.bfloat16)
+    return ((bits + (_drawn(values, key).to(torch.int32) & 0xFFFF)) & ~0xFFFF).view(torch.float32).to(torch.bfloat16)
 
 
-def round_to_int8(values: Tensor, sizes: Sequence[int], draw: np.random.Generator) -> tuple[Tensor, Tensor]:
+def round_to_int8(values: Tensor, sizes: Sequence[int], key: int) -> tuple[Tensor, Tensor]:
     """Round to whole steps of a block's scale, right on average; return the numbers of steps and the scales."""
     # Choice: no block reaches over two tensors: a norm's scales near 1 would drown the small weights beside them.
     blocks = _blocks(sizes).to(values.device)
@@ -129,21 +129,30 @@ def round_to_int8(values: Tensor, sizes: Sequence[int], draw: np.random.Generato
         return values.to(torch.int8), values.new_zeros(0, dtype=torch.float32)
     peaks = torch.segment_reduce(values.abs(), "max", lengths=blocks)
     scales = (peaks / LEVELS).float()
-    steps = scales.to(values.dtype).repeat_interleave(blocks)
-    drawn = torch.from_numpy(draw.random(values.numel(), dtype=np.float32)).to(values.device, values.dtype)
-    counted = torch.floor(torch.where(steps > 0, values / steps, 0) + drawn)
+    steps = _by_value(scales.to(values.dtype), blocks, values.numel())
+    upwards = (_drawn(values, key).to(values.dtype) + (STEPS + 1) / 2) / STEPS  # within 0 and 1, 1/2 in the mean
+    counted = torch.floor(torch.where(steps > 0, values / steps, 0) + upwards)
     # Not finite where training diverged: the scale says so, and whoever reads it refuses it.
     return counted.nan_to_num(0, 0, 0).clamp(-LEVELS, LEVELS).to(torch.int8), scales
 
 
+def _drawn(values: Tensor, key: int) -> Tensor:
+    """Return 16 random bits for every value."""
+    return hashed_bits(torch.tensor(key, device=values.device), values.numel())
+
+
+def _by_value(scales: Tensor, blocks: Tensor, count: int) -> Tensor:
+    """Return each value's scale, given each block's, the blocks' lengths and their sum."""
+    return scales.repeat_interleave(blocks, output_size=count)
+
+
 def _blocks(sizes: Sequence[int]) -> Tensor:
     """Return the lengths of the blocks that tensors of these sizes are cut into."""
-    lengths: list[int] = []
-    for size in sizes:
-        lengths += [BLOCK] * (size // BLOCK)
-        if size % BLOCK:
-            lengths.append(size % BLOCK)
-    return torch.tensor(lengths, dtype=torch.int64)
+    own = np.asarray([size for size in sizes if size], dtype=np.int64)
+    counts = -(-own // BLOCK)
+    lengths = np.full(counts.sum(), BLOCK)
+    lengths[counts.cumsum() - 1] = own - BLOCK * (counts - 1)  # a tensor's last block is what is left of it
+    return torch.from_numpy(lengths)
 
 
 def _largest(values: Tensor, count: int) -> Tensor:

@@ -11,7 +11,7 @@ from fedfeast.federation.aggregation.refusals import norm_of
 from fedfeast.federation.records import Assignment
 from fedfeast.federation.wire.formats import Arrays, Format, Packing
 from fedfeast.federation.wire.memory import ClientMemory, Kept, WireMemory
-from fedfeast.randomness import named_generator
+from fedfeast.hashed_bits import named_key
 from fedfeast.routing import SliceMap
 from fedfeast.units import GIB
 
@@ -94,8 +94,8 @@ def deliver(
     slices, packing = assignment.slice_map, wire.downwards
     sizes, packed = slices.tensor_sizes(), slices.pack(sent)
     base = held.values.to(packed) if wire.down_deltas and held is not None and held.is_of(slices) else None
-    draw = named_generator(seed, "round", round_index, "client", assignment.client.index, "wire down")
-    arrays = packing.encode(packed if base is None else packed - base, sizes, draw)
+    key = named_key(seed, "round", round_index, "client", assignment.client.index, "wire down")
+    arrays = packing.encode(packed if base is None else packed - base, sizes, key)
     return Delivery(arrays, unfold(packing.decode(arrays, sizes, packed.dtype), base), base is not None)
 
 
@@ -123,8 +123,8 @@ def answer(
     sizes, change = slices.tensor_sizes(), returned - received
     if wire.feeds_back and residual is not None:
         change = change + wire.capped(residual.at(slices).to(change), change)
-    draw = named_generator(seed, "round", round_index, "client", assignment.client.index, "wire up")
-    arrays = packing.encode(change, sizes, draw)
+    key = named_key(seed, "round", round_index, "client", assignment.client.index, "wire up")
+    arrays = packing.encode(change, sizes, key)
     if not wire.feeds_back:
         return arrays, None
     left = change - packing.decode(arrays, sizes, change.dtype)
