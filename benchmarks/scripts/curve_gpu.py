@@ -120,7 +120,8 @@ def profiled(work: Callable[[], Curves]) -> dict[str, Any]:
 
 def use_whole_features() -> None:
     """Measure with features in float32 where this version would take float16; convolutions still multiply in TF32."""
-    from fedfeast.evaluation import evaluator, example_totals, folded
+    from fedfeast.evaluation import evaluator
+    from fedfeast.evaluation.passes import example_totals, folded
 
     def layers_by(*given: Any) -> Any:
         layers = folded.layers_by(*given)

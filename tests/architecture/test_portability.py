@@ -48,7 +48,8 @@ def without(name, globals=None, locals=None, fromlist=(), level=0):
 builtins.__import__ = without
 import fedfeast
 names = [one.name for one in pkgutil.walk_packages(fedfeast.__path__, "fedfeast.") if not one.name.endswith("__main__")]
-with_triton = [name for name in names if name.startswith(("fedfeast.engines.graphs", "fedfeast.evaluation.rectifying"))]
+triton_users = "fedfeast.engines.graphs", "fedfeast.evaluation.passes.rectifying"
+with_triton = [name for name in names if name.startswith(triton_users)]
 for name in names:
     if name not in with_triton:
         importlib.import_module(name)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from fedfeast.evaluation import Evaluator, measure_sets
-from fedfeast.evaluation.folded import FoldedLayers, layers_by
-from fedfeast.evaluation.shared_prefixes import PrefixGroup, group_alike
+from fedfeast.evaluation.passes.folded import FoldedLayers, layers_by
+from fedfeast.evaluation.passes.shared_prefixes import PrefixGroup, group_alike
 from fedfeast.recipes import load_recipe
 from fedfeast.runs.assembly import Federation, assemble
 

@@ -11,7 +11,7 @@ from fedfeast.data import Examples, Normalisation
 from fedfeast.data.tasks import CLASSIFICATION, NOWHERE, Task, task_named
 from fedfeast.evaluation import ClientIndex, Evaluator, Measured, measure_sets, measure_totals, recalibrate
 from fedfeast.evaluation.evaluator import Cost
-from fedfeast.evaluation.shared_prefixes import PrefixGroup
+from fedfeast.evaluation.passes.shared_prefixes import PrefixGroup
 from fedfeast.federation import Deployed, OperatingPoint
 from fedfeast.networks import Layout
 from fedfeast.networks.layers import Layers, Weights

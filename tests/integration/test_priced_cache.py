@@ -9,7 +9,7 @@ from tiny import CACHE_FILE, TINY
 
 from fedfeast import Run, extract, plan, train
 from fedfeast.errors import InvalidInput
-from fedfeast.evaluation.recalibration import recalibrate
+from fedfeast.evaluation.passes.recalibration import recalibrate
 from fedfeast.presentation.report import write_report
 from fedfeast.presentation.tables import describe_run
 from fedfeast.recipes import load_recipe

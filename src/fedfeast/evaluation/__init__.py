@@ -15,8 +15,8 @@ from fedfeast.evaluation.evaluator import ClientIndex as ClientIndex
 from fedfeast.evaluation.evaluator import Evaluator as Evaluator
 from fedfeast.evaluation.evaluator import Measured as Measured
 from fedfeast.evaluation.evaluator import measure_sets as measure_sets
-from fedfeast.evaluation.example_totals import measure_totals as measure_totals
-from fedfeast.evaluation.recalibration import StatisticsSums as StatisticsSums
-from fedfeast.evaluation.recalibration import augmented as augmented
-from fedfeast.evaluation.recalibration import recalibrate as recalibrate
+from fedfeast.evaluation.passes.example_totals import measure_totals as measure_totals
+from fedfeast.evaluation.passes.recalibration import StatisticsSums as StatisticsSums
+from fedfeast.evaluation.passes.recalibration import augmented as augmented
+from fedfeast.evaluation.passes.recalibration import recalibrate as recalibrate
 from fedfeast.evaluation.selection import Selection as Selection

@@ -12,8 +12,8 @@ from fedfeast.data import Examples, Normalisation
 from fedfeast.data.tasks import Metric, Task
 from fedfeast.evaluation.curve import Curve
 from fedfeast.evaluation.evaluator import Cost, Measured, OnPoint
-from fedfeast.evaluation.example_totals import BatchLimit, measure_totals
-from fedfeast.evaluation.recalibration import StatisticsSums
+from fedfeast.evaluation.passes.example_totals import BatchLimit, measure_totals
+from fedfeast.evaluation.passes.recalibration import StatisticsSums
 from fedfeast.federation import Deployed, Method, OperatingPoint
 from fedfeast.networks.normalisation import RecordingByBatch, Statistics
 

@@ -12,10 +12,10 @@ from torch import Tensor
 from fedfeast.data import Examples, Normalisation
 from fedfeast.data.tasks import CLASSIFICATION, Metric, Task
 from fedfeast.evaluation.curve import Curve, CurvePoint
-from fedfeast.evaluation.example_totals import BatchLimit, measure_totals, start_totals
-from fedfeast.evaluation.folded import is_exact, layers_by
-from fedfeast.evaluation.recalibration import recalibrate_group
-from fedfeast.evaluation.shared_prefixes import PrefixGroup, group_alike
+from fedfeast.evaluation.passes.example_totals import BatchLimit, measure_totals, start_totals
+from fedfeast.evaluation.passes.folded import is_exact, layers_by
+from fedfeast.evaluation.passes.recalibration import recalibrate_group
+from fedfeast.evaluation.passes.shared_prefixes import PrefixGroup, group_alike
 from fedfeast.federation import Deployed, Method, OperatingPoint
 from fedfeast.networks.normalisation import ByStatistics, Statistics
 

@@ -106,7 +106,7 @@ def is_exact(layers: Layers) -> bool:
 
 
 def _fused(features: Tensor, *arguments: Any) -> Tensor:
-    from fedfeast.evaluation.rectifying import rectify_in_one_pass_
+    from fedfeast.evaluation.passes.rectifying import rectify_in_one_pass_
 
     do = rectify_in_one_pass_ if features.numel() < MOST_ELEMENTS else rectify_
     return do(features, *arguments)

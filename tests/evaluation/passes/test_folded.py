@@ -7,8 +7,8 @@ from torch import Tensor
 
 from fedfeast.data import Normalisation, normalise
 from fedfeast.evaluation import recalibrate
-from fedfeast.evaluation.folded import FoldedLayers, Rectify, fold, is_exact, layers_by, rectify_
-from fedfeast.evaluation.rectifying import ELEMENTS, rectify_in_one_pass_
+from fedfeast.evaluation.passes.folded import FoldedLayers, Rectify, fold, is_exact, layers_by, rectify_
+from fedfeast.evaluation.passes.rectifying import ELEMENTS, rectify_in_one_pass_
 from fedfeast.federation import Deployed
 from fedfeast.networks import Branch, ElasticResNet, Layout, SearchSpace
 from fedfeast.networks.normalisation import ByStatistics, Statistics

@@ -12,9 +12,9 @@ from fedfeast.data import Normalisation
 from fedfeast.data.tasks import CLASSIFICATION
 from fedfeast.evaluation import Evaluator, measure_totals, recalibrate
 from fedfeast.evaluation.evaluator import _Started
-from fedfeast.evaluation.example_totals import CPU_BATCH, GPU_BATCH, LEAST_BATCH, BatchLimit, start_totals
-from fedfeast.evaluation.folded import FoldedLayers
-from fedfeast.evaluation.shared_prefixes import PrefixGroup
+from fedfeast.evaluation.passes.example_totals import CPU_BATCH, GPU_BATCH, LEAST_BATCH, BatchLimit, start_totals
+from fedfeast.evaluation.passes.folded import FoldedLayers
+from fedfeast.evaluation.passes.shared_prefixes import PrefixGroup
 from fedfeast.federation import Deployed, OperatingPoint
 from fedfeast.networks import Layout
 from fedfeast.networks.layers import Layers, Weights

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fedfeast.data import Augmentation, Examples, Normalisation, normalise
 from fedfeast.evaluation import StatisticsSums, augmented, recalibrate
-from fedfeast.evaluation.recalibration import CALIBRATION_BATCH, in_batches, passes
+from fedfeast.evaluation.passes.recalibration import CALIBRATION_BATCH, in_batches, passes
 from fedfeast.federation import Deployed
 from fedfeast.networks import Layout
 from fedfeast.networks.layers import Layers, Weights

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from fedfeast.data import Examples, Normalisation
 from fedfeast.data.tasks import Task
-from fedfeast.evaluation.folded import is_exact, layers_by
-from fedfeast.evaluation.recalibration import in_batches
-from fedfeast.evaluation.shared_prefixes import PrefixGroup
+from fedfeast.evaluation.passes.folded import is_exact, layers_by
+from fedfeast.evaluation.passes.recalibration import in_batches
+from fedfeast.evaluation.passes.shared_prefixes import PrefixGroup
 from fedfeast.federation import Deployed
 from fedfeast.networks.normalisation import ByStatistics, Statistics
 

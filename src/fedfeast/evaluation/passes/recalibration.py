@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedfeast.data import Augmentation, Examples, Normalisation, normalise
 from fedfeast.data.augmentation import apply_augmentation, draw_augmentation
-from fedfeast.evaluation.shared_prefixes import PrefixGroup
+from fedfeast.evaluation.passes.shared_prefixes import PrefixGroup
 from fedfeast.federation import Deployed
 from fedfeast.networks.normalisation import RecordingByBatch, Statistics
 

@@ -14,10 +14,10 @@ from torch import Tensor
 from fedfeast.data import Normalisation
 from fedfeast.data.tasks import CLASSIFICATION
 from fedfeast.evaluation import Evaluator, measure_sets, recalibrate
-from fedfeast.evaluation.example_totals import BatchLimit, start_totals
-from fedfeast.evaluation.folded import FoldedLayers
-from fedfeast.evaluation.recalibration import recalibrate_group
-from fedfeast.evaluation.shared_prefixes import PrefixGroup, group_alike
+from fedfeast.evaluation.passes.example_totals import BatchLimit, start_totals
+from fedfeast.evaluation.passes.folded import FoldedLayers
+from fedfeast.evaluation.passes.recalibration import recalibrate_group
+from fedfeast.evaluation.passes.shared_prefixes import PrefixGroup, group_alike
 from fedfeast.federation import Deployed, OperatingPoint
 from fedfeast.networks import Architecture, ElasticResNet
 from fedfeast.networks.layers import Weights
