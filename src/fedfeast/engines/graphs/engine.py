@@ -179,10 +179,17 @@ class GraphEngine(Engine):
         ready = main.mark()
         waiting = ((one, rows[one.assignment.client.index]) for one in rounds)
         at_work = {slot: self._work(slot, waiting, order, ready, aggregator, link) for slot in slots}
+        held: list[Iterator[bool]] = []
         while at_work:
             for slot in list(at_work):
-                if next(at_work[slot], None) is None:
+                goes_on = next(at_work[slot], None)
+                if goes_on is None:
                     del at_work[slot]
+                elif not goes_on and len(rounds) <= len(slots):
+                    held.append(at_work.pop(slot))
+        for work in held:
+            for _ in work:
+                pass
         return aggregator, link.carried
 
     def _work(
@@ -194,8 +201,11 @@ class GraphEngine(Engine):
         aggregator: Aggregator,
         link: Link,
     ) -> Iterator[bool]:
-        """Train client after client on a slot; yield after every step that was queued."""
-        main, sums = current_stream(self._device), aggregator.sums
+        """Train client after client on a slot; yield true after every step that was queued.
+
+        Yield false before taking in what makes the host wait for the device: first, all others' steps should be queued.
+        """
+        main = current_stream(self._device)
         for one, rows in waiting:
             active, _ = self.context.positions(one.assignment)
             start = _arrived(one.assignment, order.flat, link)
@@ -205,17 +215,20 @@ class GraphEngine(Engine):
                 short = count if count < self._preparation.batch_size else None
                 slot.step(passes, row, active, order.learning_rate, short, self._ranges(active, passes))
                 yield True
+            whole = one.assignment.slice_map.is_leading and not self.method.counts_in_part
+            added_to = aggregator.sums if whole and order.policy.is_plain else None
+            if added_to is None:
+                yield False
             # On the main stream, one client after another: sums of floats depend on their order.
             main.wait_for(slot.stream.mark())
-            whole = one.assignment.slice_map.is_leading and not self.method.counts_in_part
-            if not (whole and order.policy.is_plain and sums is not None):
+            if added_to is None:
                 self._take_in(one, slot, order, start, aggregator, link)
             else:
                 link.count_lossless(one.assignment.slice_map, start.dtype, down=False)
                 if order.policy.aggregation.activated_share:
-                    self._add_activated(sums.totals, slot, one)
+                    self._add_activated(added_to.totals, slot, one)
                 else:
-                    self._add(sums.totals, slot, one, start, order.learning_rate, one.assignment.weight)
+                    self._add(added_to.totals, slot, one, start, order.learning_rate, one.assignment.weight)
             ready = main.mark()
 
     def _add(
