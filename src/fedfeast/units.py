@@ -1,10 +1,19 @@
 """Units, and how they are written for people."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 GIB = 2**30  # bytes
+Units = Sequence[tuple[str, float]]  # names and sizes, the largest first
+BYTES_UNITS: Units = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+PMACS_UNITS: Units = (("PMACs", 1.0), ("TMACs", 1e-3), ("GMACs", 1e-6))  # of computing counted in PMACs
+
+
+def suited_unit(values: Iterable[float], units: Units) -> tuple[str, float]:
+    """Return the largest unit of which the least value is at least one, and how much it is."""
+    least = min(values)
+    return next((one for one in units if least >= one[1]), units[-1])
 
 
 def format_macs(macs: float, digits: int = 4) -> str:

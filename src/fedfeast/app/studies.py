@@ -218,11 +218,11 @@ def _list_studies(as_json: bool) -> None:
 
 
 def _describe(result: "StudyResult", page: Path) -> list["RenderableType"]:
-    from fedfeast.presentation.tables import study_table
+    from fedfeast.presentation.tables import StudyTable
     from fedfeast.studies.report import notes_of
 
     tables = [
-        study_table(
+        StudyTable(
             table.full_title, table.note, table.header(), table.lines(), len(table.columns), grouped=table.published
         )
         for table in result.findings.tables

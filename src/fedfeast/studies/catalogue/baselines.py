@@ -14,6 +14,7 @@ from fedfeast.studies.plots import Plot
 from fedfeast.studies.results import Outcome, Results, capital, extreme, published_of
 from fedfeast.studies.study import Findings, Resolve, Study
 from fedfeast.studies.tables import Cell, Column, Row, Table
+from fedfeast.units import PMACS_UNITS, suited_unit
 
 METHODS = (*BASELINES, "feast")
 DENSITY_RIVALS = ("heterofl", "scalefl")
@@ -144,6 +145,7 @@ def _training_pmacs(recipe: Recipe) -> float:
 
 def _conclude_equal_compute(results: Results) -> Findings:
     data, rows = results.data, []
+    unit, per_pmac = suited_unit((_training_pmacs(outcome.recipe) for outcome in results.outcomes), PMACS_UNITS)
     for method, arm in results.arms.items():
         score = results.cell(_score, method, paper=published_of(published.EQUAL_COMPUTE_SCORES, data, method))
         lead, wins = Cell(), Cell()
@@ -154,18 +156,18 @@ def _conclude_equal_compute(results: Results) -> Findings:
                 _wins, "feast", method, paper=None if paper is None else published.EQUAL_COMPUTE_WINS.get(data)
             )
         rounds = results.cell(lambda outcome: float(outcome.recipe.training.rounds), method)
-        compute = results.cell(lambda outcome: _training_pmacs(outcome.recipe), method)
+        compute = results.cell(lambda outcome: _training_pmacs(outcome.recipe) / per_pmac, method)
         rows.append(Row(arm.label, (rounds, compute, score, lead, wins)))
     columns = (
         Column("rounds", 0),
-        Column("training PMACs"),
+        Column(f"training {unit}"),
         Column(f"population score{results.percent}"),
         Column("FEAST's lead"),
         Column(f"clients won by FEAST, of {results.num_clients}", 0),
     )
     note = (
         "Compare Sec. 4.3 of the paper; a baseline's rounds follow from the ratio of training MACs, with their cosine. "
-        f"FIARSE, {LOGICAL}: as if its masks saved the computing that they mask; PMACs are dense ones."
+        f"FIARSE, {LOGICAL}: as if its masks saved the computing that they mask; MACs are dense ones."
     )
     table = Table("equal-compute", "Equal training compute", "method", columns, tuple(rows), note=note)
     return Findings((table,), (curves(results, "equal-compute"),))

@@ -11,6 +11,7 @@ from fedfeast.studies.arms import Arm, method_arm
 from fedfeast.studies.results import Outcome, Results
 from fedfeast.studies.study import IMAGES, LETTER, Findings, Resolve, Study
 from fedfeast.studies.tables import Cell, Column, Row, Table
+from fedfeast.units import PMACS_UNITS, suited_unit
 
 BRANCH_SCALES = (0.2, 0.1, 0.4)
 LOOKAHEADS = (0.8, 0.9, 0.5)
@@ -85,12 +86,14 @@ def _pmacs(recipe: Recipe) -> float:
 def _conclude(results: Results) -> Findings:
     papers = published.TRAINING_RULES.get(results.data, {}).get("full")
     pmacs = {(one.arm.name, one.seed): _pmacs(one.recipe) for one in results.outcomes}
+    unit, per_pmac = suited_unit(pmacs.values(), PMACS_UNITS)
+    compute = {key: one / per_pmac for key, one in pmacs.items()}
     columns = (
         Column(f"validated{results.percent}"),
         Column(f"population score{results.percent}"),
         Column("largest dip"),
-        Column("training PMACs"),
-        Column("points a PMAC", 3),
+        Column(f"training {unit}"),
+        Column(f"points a {unit[:-1]}", 3),
     )
     anchors, scores = [], []
     for arm in _arms(lambda _: results.base):
@@ -102,8 +105,8 @@ def _conclude(results: Results) -> Findings:
             results.cell(_validated, arm.name),
             results.cell(lambda one: one.score, arm.name),
             results.cell(largest_dip, arm.name),
-            results.cell(lambda one: pmacs[one.arm.name, one.seed], arm.name),
-            results.cell(lambda one: one.score / pmacs[one.arm.name, one.seed], arm.name),
+            results.cell(lambda one: compute[one.arm.name, one.seed], arm.name),
+            results.cell(lambda one: one.score / compute[one.arm.name, one.seed], arm.name),
         )
         scores.append(Row(arm.label, cells))
     lines = [results.line(name, colour) for colour, name in enumerate(results.arms)]

@@ -8,7 +8,7 @@ from fedfeast.methods import find_method
 from fedfeast.studies.choosing.comparing import Standing
 from fedfeast.studies.choosing.sizing import count_rounds
 from fedfeast.studies.pairs import Pair
-from fedfeast.units import format_bytes
+from fedfeast.units import PMACS_UNITS, format_bytes, suited_unit
 
 ALIKE = 0.05  # relative: costs this close to each other decide nothing
 MUCH_LESS = 0.5  # of the recommended candidate's cost: then a worse score may be worth it
@@ -154,10 +154,8 @@ def _p(pair: Pair) -> str:
 
 def format_compute(pmacs: float) -> str:
     """Return training compute for people, e.g. 31 PMACs or 2.15 TMACs."""
-    for unit, scale in (("PMACs", 1.0), ("TMACs", 1e-3)):
-        if pmacs >= scale:
-            return f"{pmacs / scale:.3g} {unit}"
-    return f"{pmacs / 1e-6:.3g} GMACs"
+    unit, scale = suited_unit([pmacs], PMACS_UNITS)
+    return f"{pmacs / scale:.3g} {unit}"
 
 
 def _by_merit(standing: Standing) -> float:

@@ -13,11 +13,10 @@ from fedfeast.studies.plots import Plot, Scatter, ScatterPoint
 from fedfeast.studies.results import Results, capital
 from fedfeast.studies.study import Findings
 from fedfeast.studies.tables import Cell, Column, Estimate, Row, Table
+from fedfeast.units import BYTES_UNITS, PMACS_UNITS, suited_unit
 
 OFF = 0.25  # relative: rounds that took so much longer or less than planned are said
 MARK = " *"  # of the recommended method
-BYTES = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
-MACS = (("PMACs", 1.0), ("TMACs", 1e-3), ("GMACs", 1e-6))
 
 
 def conclude_choice(results: Results, left_out: Sequence[LeftOut], minutes: float | None) -> Findings:
@@ -39,8 +38,8 @@ def conclude_choice(results: Results, left_out: Sequence[LeftOut], minutes: floa
 
 def _table(results: Results, standings: Sequence[Standing], advice: Advice) -> Table:
     shown = results.metric.shown
-    bytes_unit, per_byte = _unit([one.traffic_bytes for one in standings], BYTES)
-    macs_unit, per_pmac = _unit([one.pmacs for one in standings], MACS)
+    bytes_unit, per_byte = suited_unit((one.traffic_bytes for one in standings), BYTES_UNITS)
+    macs_unit, per_pmac = suited_unit((one.pmacs for one in standings), PMACS_UNITS)
     all_served = all(one.served == 1 for one in standings)
     rows = []
     for one in standings:
@@ -66,13 +65,8 @@ def _table(results: Results, standings: Sequence[Standing], advice: Advice) -> T
     return Table("choose", f"Methods for {results.base.name}", "method", columns, tuple(rows), note=note)
 
 
-def _unit(values: Sequence[float], units: Sequence[tuple[str, float]]) -> tuple[str, float]:
-    """Return the largest unit of which the least value is at least one, and how much it is."""
-    return next((one for one in units if min(values) >= one[1]), units[-1])
-
-
 def _picture(results: Results, standings: Sequence[Standing]) -> Scatter:
-    unit, per_byte = _unit([one.traffic_bytes for one in standings], BYTES)
+    unit, per_byte = suited_unit((one.traffic_bytes for one in standings), BYTES_UNITS)
     shown, order = results.metric.shown, [*LABELS, *(one.name for one in standings)]
     points = tuple(
         ScatterPoint(
