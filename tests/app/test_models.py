@@ -40,8 +40,11 @@ def test_export_a_ladder_and_verify_it(fedfeast: Command, trained: Path, tmp_pat
     assert done.returncode == 0, done.stderr
     for part in ("01-128.3k", "02-4.975M", "in int8", "model.onnx, model.int8.onnx in each folder"):
         assert part in done.stdout
+    (tmp_path / "models" / "01-128.3k" / "a\n\x1b[31mb").touch()
     checked = fedfeast("verify", tmp_path / "models")
     assert checked.stdout.count("model.onnx predicts all 16 samples as before") == 2
+    assert "not in the manifest: a\\n\\x1b[31mb" in checked.stdout
+    assert "\x1b" not in checked.stdout
     as_json = json.loads(fedfeast("verify", tmp_path / "models", "--json").stdout)
     assert [one["macs"] for one in as_json] == [128_320, 4_974_848]
 

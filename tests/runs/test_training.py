@@ -1,5 +1,6 @@
 import math
 import resource
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -355,7 +356,8 @@ def test_who_was_asked_is_mended_or_refused_at_the_start(tmp_path: Path, tail: b
     whole = (run.folder.path / "released.jsonl").read_bytes()
     (run.folder.path / "released.jsonl").write_bytes(whole + tail)
     if sentence is None:
-        Run.open(run.folder.path).train()
+        with pytest.raises(Interrupted):
+            Run.open(run.folder.path).train(StopAfter(3))
         assert (run.folder.path / "released.jsonl").read_bytes() == whole
         return
     with pytest.raises(InvalidInput, match=sentence):
@@ -366,3 +368,34 @@ def test_who_was_asked_is_mended_or_refused_at_the_start(tmp_path: Path, tail: b
         (run.folder.path / "released.jsonl").write_bytes(left)
         with pytest.raises(InvalidInput, match=f"is cut off: round {lost} is missing in it, whose privacy was spent"):
             Run.open(run.folder.path).train()
+
+
+@pytest.mark.parametrize(
+    ("kept", "sentence"),
+    [
+        (lambda lines: [], "lacks round 1, of the 4 that its checkpoint has: restore it"),
+        (lambda lines: lines[:2], "lacks round 3, of the 4 that its checkpoint has: restore it"),
+        (lambda lines: [*lines[:1], *lines[2:]], "lacks round 2, of the 4"),
+        (lambda lines: [*lines, lines[-1]], "has rounds twice or in another order"),
+    ],
+)
+def test_lost_rounds_replace_no_summary(tmp_path: Path, kept: Callable[[list[str]], list[str]], sentence: str) -> None:
+    run = Run.create("digits", tmp_path / "run", SHORT).train()
+    summary = (run.folder.path / "summary.json").read_bytes()
+    metrics = run.folder.path / "metrics.jsonl"
+    metrics.write_text("".join(kept(metrics.read_text().splitlines(keepends=True))))
+    with pytest.raises(InvalidInput, match=sentence):
+        Run.open(run.folder.path).evaluate()
+    metrics.unlink()
+    with pytest.raises(InvalidInput, match="lacks round 1"):
+        Run.open(run.folder.path).evaluate()
+    assert (run.folder.path / "summary.json").read_bytes() == summary
+
+
+def test_a_cut_list_of_private_updates_replaces_no_summary(tmp_path: Path) -> None:
+    run = Run.create("digits", tmp_path / "run", SHORT).train()
+    summary = (run.folder.path / "summary.json").read_bytes()
+    run.folder.append_released(0, [0, 1])
+    with pytest.raises(InvalidInput, match="is cut off: round 2 is missing in it, whose privacy was spent"):
+        Run.open(run.folder.path).evaluate()
+    assert (run.folder.path / "summary.json").read_bytes() == summary

@@ -10,7 +10,7 @@ import fedfeast
 from fedfeast.errors import InvalidInput
 from fedfeast.serving.choice import Limits
 from fedfeast.serving.exporting import ExportOptions, export
-from fedfeast.serving.ladder import export_ladder
+from fedfeast.serving.ladder import Ladder, export_ladder
 from fedfeast.serving.manifest import write_manifest
 from fedfeast.serving.verification import verify
 
@@ -85,3 +85,34 @@ def test_what_is_no_bundle_is_said(tmp_path: Path, run: fedfeast.Run) -> None:
         verify(tmp_path)
     with pytest.raises(InvalidInput, match="is no bundle"):
         verify(run.folder.path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"macs": float("nan")}, "states macs that no network has"),
+        ({"macs": {"a": 1}}, "states macs that no network has"),
+        ({"parameters": -5}, "states parameters that no network has"),
+        ({"bytes": 10**300}, "states bytes that no network has"),
+        ({"test_accuracy": "\x1b[31mred"}, "states test_accuracy that no network has"),
+        ({"validation_accuracy": 1.5}, "states validation_accuracy that no network has"),
+        ({"test_figures": [1]}, "states test_figures that no network has"),
+        ({"name": "a\nb"}, "states name that no network has"),
+        ({"class_names": "x"}, "states class_names that no network has"),
+        ({"class_names": ["a"]}, "has 1 names for 10 outputs"),
+    ],
+)
+def test_facts_that_cannot_be_are_vouched_for_by_nobody(
+    bundle: Path, run: fedfeast.Run, tmp_path: Path, changes: dict[str, Any], sentence: str
+) -> None:
+    reseal(bundle, **changes)
+    with pytest.raises(InvalidInput, match=sentence):
+        verify(bundle)
+    if "names" in str(changes):
+        return
+    export_ladder(run, tmp_path / "models", 2, ExportOptions(("safetensors",)))
+    index = json.loads((tmp_path / "models" / "ladder.json").read_text())
+    index["rungs"][0] |= changes
+    write_manifest(tmp_path / "models" / "ladder.json", index, list(index.pop("sha256")))
+    with pytest.raises(InvalidInput, match=r"ladder\.json lists no bundles: export the ladder again"):
+        Ladder.open(tmp_path / "models")

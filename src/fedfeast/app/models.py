@@ -301,5 +301,10 @@ def _verified(result: Mapping[str, Any]) -> str:
         else:
             parts.append(f"{name} predicts all {result['samples']} samples as before (within {difference:.0e})")
     if result["unlisted"]:
-        parts.append(f"not in the manifest: {', '.join(result['unlisted'])}")
-    return f"{result['path']}: {'; '.join(parts)}."
+        parts.append(f"not in the manifest: {', '.join(map(_printable, result['unlisted']))}")
+    return f"{_printable(result['path'])}: {'; '.join(parts)}."
+
+
+def _printable(name: str) -> str:
+    """Return a file's name without what would steer a terminal."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in name)

@@ -216,18 +216,23 @@ class RunFolder:
         To be done before training goes on: a line added to an unfinished one would spoil both.
         """
         asked = self.path / "released.jsonl"
+        self.check_released()
+        content = asked.read_bytes() if asked.is_file() else b""
+        finished = content.rfind(b"\n") + 1
+        if finished < len(content):
+            os.truncate(asked, finished)
+
+    def check_released(self) -> None:
+        """Refuse a file of a fleet's private updates that lacks a round: more was spent than it says."""
+        asked = self.path / "released.jsonl"
         if not asked.is_file():
             return
-        rows, content = self._read_lines(asked, misfit_released), asked.read_bytes()
-        unfinished = len(content) - (content.rfind(b"\n") + 1)
-        missing = {row["round"] for row in self.metrics()} - {row["round"] for row in rows}
+        missing = {row["round"] for row in self.metrics()} - {row["round"] for row in self._released_rows()}
         if missing:
             raise InvalidInput(
                 f"{asked} is cut off: round {min(missing)} is missing in it, whose privacy was spent; restore it, or "
                 "start again in another --out folder."
             )
-        if unfinished:
-            os.truncate(asked, len(content) - unfinished)
 
     def released(self) -> Counter[int]:
         """Return how many private updates each client of a fleet was asked for, in rounds that were repeated too."""

@@ -273,7 +273,7 @@ class Run:
     def _summarise(self, observer: Observer) -> Curve:
         state, best = self._validated_state()
         self._refuse_to_replace_better(best)
-        federation = self.federation
+        rows, federation = finished_rows(self.folder, state), self.federation
         self.folder.checkpoints.require_size(best.flat, federation.method.network.layout.size)
         points = federation.method.operating_points()
         if not federation.tests:
@@ -281,7 +281,7 @@ class Run:
         validation, measured = self._measure(best, points, observer)
         curve = next((one.curve for one in measured.values()), validation)
         numbers = {
-            **run_numbers(self.federation, self.folder, state, best, curve),
+            **run_numbers(self.federation, self.folder, state, rows, best, curve),
             "validation_curve": validation.rows(),
         }
         if not measured:
@@ -290,7 +290,7 @@ class Run:
             numbers["test_sets"] = {name: one.summary() for name, one in measured.items()}
             self.folder.write_client_values(measured)
         self.folder.kept_examples.save(next((one.right for one in measured.values()), None))
-        fairness = self._measure_fairness(finished_rows(self.folder, state), curve, self.folder.own_values())
+        fairness = self._measure_fairness(rows, curve, self.folder.own_values())
         numbers["fairness"] = fairness.facts()
         self.folder.write_summary(numbers, curve)
         return curve

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median_low
 from typing import Any
 
+from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Curve
 from fedfeast.federation import sampling_rate, spent_centrally, spent_epsilon
 from fedfeast.planning.outline import outline
@@ -19,11 +20,15 @@ from fedfeast.runs.folder import RunFolder
 
 
 def run_numbers(
-    federation: Federation, folder: RunFolder, state: TrainingState, best: Best, curve: Curve
+    federation: Federation,
+    folder: RunFolder,
+    state: TrainingState,
+    rows: Sequence[Mapping[str, Any]],
+    best: Best,
+    curve: Curve,
 ) -> dict[str, Any]:
     """Return what a run came to, as its summary says it: scores, traffic, time, what was refused and what was spent."""
-    recipe, rows = federation.recipe, finished_rows(folder, state)
-    budgets = federation.population.budgets_macs
+    recipe, budgets = federation.recipe, federation.population.budgets_macs
     full = federation.method.network.layout.num_parameters
     sent = sum(row["payload_parameters"] for row in rows)
     returned = sum(row.get("returned_parameters", row["payload_parameters"]) for row in rows)
@@ -58,8 +63,18 @@ def run_numbers(
 
 
 def finished_rows(folder: RunFolder, state: TrainingState) -> list[dict[str, Any]]:
-    """Return a run's rounds up to a state; a killed one may have rows beyond, which are cut when it goes on."""
-    return [row for row in folder.metrics() if row["round"] <= state.finished_rounds]
+    """Return a run's rounds up to a state, all of them; a killed one may have rows beyond, which are cut later."""
+    rows = [row for row in folder.metrics() if row["round"] <= state.finished_rounds]
+    expected = range(1, state.finished_rounds + 1)
+    if [row["round"] for row in rows] != list(expected):
+        missing = sorted(set(expected) - {row["round"] for row in rows})
+        wrong = f"lacks round {missing[0]}" if missing else "has rounds twice or in another order"
+        raise InvalidInput(
+            f"{folder.path / 'metrics.jsonl'} {wrong}, of the {state.finished_rounds} that its checkpoint has: restore "
+            "it, or start again in another --out folder."
+        )
+    folder.check_released()
+    return rows
 
 
 def _summarise_privacy(federation: Federation, folder: RunFolder, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

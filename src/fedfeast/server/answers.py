@@ -127,7 +127,7 @@ class Variant(BaseModel):
     test_value: float | None  # of the run's metric
     test_interval: tuple[float, float] | None  # within which it lies with 95 % certainty, where the test set is small
     validation_value: float | None  # likewise, on the validation examples
-    latency_ms: float | None  # where fedfeast latency measured it on this machine
+    latency_ms: float | None  # where fedfeast latency measured it on this machine, or a choice by it did
     clients: int | None  # whose budget it is the largest within
     onnx: str
     safetensors: str

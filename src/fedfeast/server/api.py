@@ -132,7 +132,9 @@ def _add_runs(app: FastAPI, collection: Collection) -> None:
         """Tell the clients' budgets as a histogram, and how many of them any variant serves."""
         found = _find_present(collection, run)
         if found.seen.fleet is None:
-            raise HTTPException(404, f"{found.name} has no clients yet: its training has not begun.")
+            is_ladder = found.seen.state == "ladder"
+            why = "is a ladder, which has no clients" if is_ladder else "has no clients yet: its training has not begun"
+            raise HTTPException(404, f"{found.name} {why}.")
         return Fleet.model_validate({"run": found.name, **found.seen.fleet})
 
     @app.get("/api/fairness", tags=["runs"], responses=_problems(401, 404, 422))
@@ -281,7 +283,11 @@ def _choose(run: Shown, limits: Limits, best: bool) -> Choice:
         )
     chosen = offer.choose(limits, best_by=merits if best else None)
     better = None if best else offer.better(chosen, limits, merits)
-    variants = {one["id"]: Variant.model_validate(one) for one in seen.variants if one["id"] in (chosen, better)}
+    variants = {}
+    for one in seen.variants:
+        if one["id"] in (chosen, better):
+            by_latency = {} if limits.max_latency_ms is None else {"latency_ms": offer.latency_ms(one["id"])}
+            variants[one["id"]] = Variant.model_validate({**one, **by_latency})
     return Choice(
         run=run.name,
         chosen_by="best" if best else "largest",

@@ -153,6 +153,10 @@ class Offer:
             found = better_point(points, chosen_point, limits, self._by_point(merits), self._latency_ms)
         return next((name for name, point in self.by_id.items() if point == found), None)
 
+    def latency_ms(self, name: str) -> float:
+        """Return a variant's latency on this machine, measured where it is not yet known."""
+        return self._latency_ms(self.by_id[name])
+
     def kept_file(self, name: str, kind: Kind) -> ModelFile | None:
         """Return a file that was checked before and has not changed since; None where that would take time."""
         file = self._checked.get((name, kind))

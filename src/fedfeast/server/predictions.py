@@ -61,6 +61,10 @@ class Predictor:
             probabilities = outputs.sigmoid()
         else:  # of a text the symbol that comes after its end
             probabilities = outputs.reshape(-1, outputs.shape[-1])[-1].softmax(dim=0)
+        if len(loaded.names) != len(probabilities):
+            raise InvalidInput(
+                f"{name} has {len(probabilities)} outputs and names for {len(loaded.names)}: export it again."
+            )
         best = probabilities.topk(min(SHOWN_CLASSES, len(probabilities)))
         names = [loaded.names[position] for position in best.indices.tolist()]
         return Seen(list(zip(names, best.values.tolist(), strict=True)), None, milliseconds)

@@ -20,7 +20,15 @@ from fedfeast.serving.extraction import BEFORE_ROUNDING, BundleOptions, Extracte
 from fedfeast.serving.families import standalone
 from fedfeast.serving.families.registry import family_named
 from fedfeast.serving.latency import LatencyMeter
-from fedfeast.serving.manifest import label_of, metric_of, read_manifest, require_vouched, value_of, write_manifest
+from fedfeast.serving.manifest import (
+    label_of,
+    metric_of,
+    misfit_facts,
+    read_manifest,
+    require_vouched,
+    value_of,
+    write_manifest,
+)
 from fedfeast.serving.phones.measurements import device_times
 from fedfeast.units import format_macs
 from fedfeast.whole_files import refuse_unknown_ending, whole_folder, write_text
@@ -178,6 +186,9 @@ def read_bundle(folder: Path) -> dict[str, Any]:
     network, exports = manifest.get("network"), manifest.get("exports", {})
     if not isinstance(network, dict) or not isinstance(exports, dict):
         raise InvalidInput(f"{folder / 'manifest.json'} describes no network: {REMEDY}.")
+    wrong = "macs" if "macs" not in manifest else misfit_facts(manifest)
+    if wrong is not None:
+        raise InvalidInput(f"{folder / 'manifest.json'} states {wrong} that no network has: {REMEDY}.")
     own = standalone.PROGRAM if network.get("family") in standalone.PROGRAMS else "network.py"
     needed = ("weights.safetensors", "samples.safetensors", "model.py", own, *exports)
     require_vouched(folder / "manifest.json", manifest, needed, REMEDY)

@@ -15,7 +15,7 @@ from fedfeast.serving.choice import Limits, spread_points
 from fedfeast.serving.exporting import SUFFIXES, Exporter, ExportOptions
 from fedfeast.serving.extraction import Extractor
 from fedfeast.serving.families import standalone
-from fedfeast.serving.manifest import read_manifest, require_vouched, write_manifest
+from fedfeast.serving.manifest import misfit_facts, read_manifest, require_vouched, write_manifest
 from fedfeast.whole_files import refuse_unknown_ending, whole_folder, write_text
 
 FORMAT = "fedfeast-ladder/1"
@@ -106,7 +106,7 @@ def _is_rung(rung: Any) -> bool:
     if not isinstance(rung, dict) or not isinstance(rung.get("folder"), str):
         return False
     is_inside = Path(rung["folder"]).name == rung["folder"] != ".."
-    return is_inside and all(isinstance(rung.get(key, 0), int | float) for key in ("macs", "price")) and "macs" in rung
+    return is_inside and rung.keys() >= {"name", "macs", "parameters"} and misfit_facts(rung) is None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -12,6 +13,7 @@ from fedfeast.evaluation.by_clients import KEPT_BACK
 from fedfeast.units import format_macs
 from fedfeast.whole_files import sha256_of, write_json
 
+MOST_COUNT = 10**18  # of MACs, parameters or bytes of one network
 MOST_BYTES = 16 << 20  # of a manifest; those of a vocabulary have a megabyte
 
 
@@ -52,6 +54,47 @@ def require_vouched(path: Path, manifest: Mapping[str, Any], names: Iterable[str
     missing = [name for name in names if name not in manifest["sha256"]]
     if missing:
         raise InvalidInput(f"{path} has no hash of {missing[0]}, and so vouches for nothing: {remedy}.")
+
+
+def misfit_facts(facts: Mapping[str, Any]) -> str | None:
+    """Return which fact of a network, in a manifest or a ladder's index, cannot be; None where all can."""
+    for key, is_sound in _KINDS.items():
+        if key in facts and not is_sound(facts[key]):
+            return key
+    return None
+
+
+def _is_count(value: Any) -> bool:
+    return _is_number(value) and 0 <= value <= MOST_COUNT
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
+
+
+def _is_share(value: Any) -> bool:
+    return value is None or (_is_number(value) and 0 <= value <= 1)
+
+
+def _is_word(value: Any) -> bool:
+    return isinstance(value, str) and value.isprintable()
+
+
+def _are_figures(value: Any) -> bool:
+    return value is None or (isinstance(value, dict) and all(one is None or _is_number(one) for one in value.values()))
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, str) for one in value)
+
+
+_KINDS: Mapping[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("macs", "price", "parameters", "bytes"), _is_count),
+    **dict.fromkeys(("test_accuracy", "validation_accuracy"), _is_share),
+    **dict.fromkeys(("test_figures", "validation_figures"), _are_figures),
+    **dict.fromkeys(("name", "task", "metric", "weights"), _is_word),
+    **dict.fromkeys(("class_names", "vocabulary"), _are_names),
+}
 
 
 def metric_of(manifest: Mapping[str, Any]) -> Metric:

@@ -15,7 +15,7 @@ from fedfeast.serving.exporting import LARGEST_DIFFERENCE, NORMALISED, differenc
 from fedfeast.serving.families import standalone
 from fedfeast.serving.families.standalone import Model
 from fedfeast.serving.ladder import INDEX, Ladder
-from fedfeast.serving.manifest import read_manifest, require_vouched
+from fedfeast.serving.manifest import misfit_facts, read_manifest, require_vouched
 from fedfeast.serving.onnx.plain import require_plain_network
 from fedfeast.serving.onnx.session import Session
 
@@ -43,6 +43,9 @@ def verify_bundle(folder: Path) -> dict[str, Any]:
     samples = standalone.read_weights(folder / "samples.safetensors")
     if not 0 < len(samples["images"]) <= MOST_SAMPLES:
         raise InvalidInput(f"{folder} has {len(samples['images'])} samples and not 1 to {MOST_SAMPLES}: {REMEDY}.")
+    names, outputs = manifest.get("vocabulary", manifest.get("class_names")), samples["logits"].shape[-1]
+    if names is not None and manifest.get("task") != "regression" and len(names) != outputs:
+        raise InvalidInput(f"{folder} has {len(names)} names for {outputs} outputs: {REMEDY}.")
     model = load_bundle(folder)
     differences: dict[str, float | None] = {"torch": _difference(model, samples, folder)}
     for name, facts in manifest.get("exports", {}).items():
@@ -78,6 +81,9 @@ def verify_file(path: Path) -> dict[str, Any]:
         named = ", ".join(manifest["exports"])
         raise InvalidInput(f"{described} is of {named} and not of {path.name}: export it again.")
     require_vouched(described, manifest, list(manifest["exports"]), "export it again")
+    wrong = misfit_facts(manifest)
+    if wrong is not None:
+        raise InvalidInput(f"{described} states {wrong} that no network has: export it again.")
     for name in manifest["exports"]:
         if name.endswith(".onnx"):
             _session(path.with_name(name))

@@ -14,6 +14,7 @@ from PIL import Image
 
 from fedfeast.data.reading.image_files import (
     FORMATS,
+    NoImage,
     Undecodable,
     _formats,
     decode_image,
@@ -86,6 +87,8 @@ def test_wide_pixels_are_refused_rather_than_clipped(tmp_path: Path) -> None:
     Image.fromarray(np.full((4, 4), 40_000, dtype=np.uint16)).save(tmp_path / "deep.png")
     with pytest.raises(InvalidInput, match="more than 8 bits"):
         inspect_image(tmp_path / "deep.png")
+    with pytest.raises(NoImage, match="more than 8 bits"):
+        decode_image((tmp_path / "deep.png").read_bytes(), "here", 1, 4)
 
 
 def blank_png(width: int, height: int) -> bytes:

@@ -87,6 +87,7 @@ def decode_image(content: bytes, place: str, channels: int, side: int, resize: b
     """Return an image file's pixels (channels, side, side)."""
     try:
         with _opened(io.BytesIO(content), place) as opened:
+            _refuse_wide(opened.mode, place)
             if resize:
                 opened.draft(None, (_DECODED_SIDES * side, _DECODED_SIDES * side))  # of a JPEG, by whole eighths
             image = ImageOps.exif_transpose(opened).convert("RGB" if channels == 3 else "L")
@@ -114,9 +115,13 @@ def inspect_image(path: Path) -> tuple[tuple[int, int], bool]:
         raise
     except Exception as error:  # Pillow's readers raise many types, and damaged files find all of them
         raise NoImage(path, _reason(error, _first_bytes(path))) from error
-    if mode.startswith(_WIDE_MODES):
-        raise NoImage(path, f"its pixels have more than 8 bits, mode {mode}")
+    _refuse_wide(mode, path)
     return size, mode in GREY_MODES
+
+
+def _refuse_wide(mode: str, place: object) -> None:
+    if mode.startswith(_WIDE_MODES):
+        raise NoImage(place, f"its pixels have more than 8 bits, mode {mode}")
 
 
 @contextmanager
