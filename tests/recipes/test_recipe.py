@@ -1,6 +1,9 @@
 import json
 import logging
+import re
+import shlex
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +11,7 @@ import pytest
 
 from fedfeast.errors import InvalidInput
 from fedfeast.recipes import load_recipe, packaged_recipes
-from fedfeast.recipes.recipe import differing_settings, parse_recipe, resolve_recipe
+from fedfeast.recipes.recipe import differing_settings, parse_recipe, parse_setting, resolve_recipe
 from fedfeast.runs import Run
 
 MINIMAL = 'name = "mine"\n[data]\nname = "digits"\n'
@@ -126,6 +129,9 @@ def test_servers_that_cannot_be(settings: list[str], message: str) -> None:
     [
         ("training.momentum=1", r"training.momentum = 1: input should be less than 1"),
         ("training.last_batch=long", r"training.last_batch = 'long': input should be 'topped-up' or 'short'"),
+        ("training.learning_rate=inf", r"training.learning_rate = inf: input should be a finite number"),
+        ("training.weight_decay=inf", r"training.weight_decay = inf: input should be a finite number"),
+        ("training.class_prior=inf", r"training.class_prior = inf: input should be less than or equal to 100"),
         ("training.unreached=no", r"training.unreached = 'no': input should be 'decay' or 'keep'"),
         ("training.least_distinct=17", r"training.least_distinct = 17 is more than a batch holds .* = 16"),
     ],
@@ -223,6 +229,31 @@ def test_bad_settings_get_one_clear_sentence(settings: dict[str, Any], message: 
 def test_a_setting_without_a_value_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"section\.key=value"):
         load_recipe("digits", ["training.rounds"])
+
+
+def test_numbers_may_begin_with_their_point() -> None:
+    settings = ["training.momentum=.5", "server.lookahead=.25", "network.widths=[.5, 1.0]", "training.weight_decay=0.5"]
+    recipe = load_recipe("digits", settings)
+    assert (recipe.training.momentum, recipe.server.lookahead, recipe.training.weight_decay) == (0.5, 0.25, 0.5)
+    assert recipe.network.widths == (0.5, 1.0)
+    assert parse_setting("data.folder=../.data") == ("data.folder", "../.data")
+    with pytest.raises(InvalidInput, match=r"training.momentum = -0.1: input should be greater than or equal to 0"):
+        load_recipe("digits", ["training.momentum=-.1"])
+
+
+def test_another_selection_does_without_the_recipes_own_anchors() -> None:
+    recipe = load_recipe("cifar100-authors", ["evaluation.selection=largest"])
+    assert (recipe.evaluation.selection, recipe.evaluation.anchors) == ("largest", None)
+    with pytest.raises(InvalidInput, match=r"evaluation.anchors = \(0.0, 1.0\) has no effect"):
+        load_recipe("cifar100-authors", ["evaluation.selection=largest", "evaluation.anchors=[0, 1]"])
+
+
+@pytest.mark.parametrize("document", ["baselines.md", "differences.md", "reproduce.md", "results.md"])
+def test_documented_trainings_are_of_recipes_that_are_taken(document: str) -> None:
+    text = (Path(__file__).parents[2] / "docs" / document).read_text().replace("\\\n", " ")
+    for command in re.findall(r"^fedfeast train (cifar100\S* .*?)(?:#.*)?$", text, flags=re.MULTILINE):
+        name, *words = shlex.split(command)
+        load_recipe(name, [word for before, word in pairwise(words) if before == "--set"])
 
 
 def test_an_unknown_recipe_is_refused_with_the_nearest() -> None:

@@ -66,6 +66,11 @@ class CurvePoint:
         return self.macs if self.listed_price is None else self.listed_price
 
     @property
+    def drawn_at(self) -> int:
+        """Where it stands on an axis of costs: at its price, or at its own MACs where everybody is given it."""
+        return self.price or self.macs
+
+    @property
     def accuracy(self) -> float:
         """The share of examples that are right, 0 to 1; not every task has it."""
         if self.figures and "accuracy" not in self.figures:

@@ -29,7 +29,7 @@ class LocalSgd:
         if not 0 < self.learning_rate < float("inf"):
             raise InvalidInput(f"learning_rate = {self.learning_rate}: give a positive number.")
         if not 0 <= self.weight_decay < float("inf"):
-            raise InvalidInput(f"weight_decay = {self.weight_decay}: it must not be negative.")
+            raise InvalidInput(f"weight_decay = {self.weight_decay}: give a number from 0 on.")
         if not self.clip_norm > 0:
             raise InvalidInput(f"clip_norm = {self.clip_norm}: give a positive number, inf for none.")
 

@@ -51,7 +51,7 @@ def curve_charts(runs: Sequence[Run]) -> list[Chart]:
         published = list(zip(anchors, TRAINING_RULES["cifar100"]["full"], strict=True))
         series.append(published_series(f"the paper's FEAST, {ROUNDS} rounds", published, "ink"))
     curve = lines[0][2]
-    bars = budget_bars(runs[0].folder.budgets_macs(), min(curve.points[0].price for _, _, curve in lines))
+    bars = budget_bars(runs[0].folder.budgets_macs(), min(curve.points[0].drawn_at for _, _, curve in lines))
     costs = [bars[0].start, bars[-1].end, *(point.x for one in series for point in one.points)]
     axis = macs_axis(least=min(costs) / 1.1, greatest=max(costs) * 1.1)
     what = curve.metric.title if all("curve_from" in run.summary for run in runs) else ""
@@ -78,7 +78,7 @@ def _curve_series(run: Run, label: str, curve: Curve, number: int) -> Series:
     metric, score = curve.metric, curve.population_score(run.folder.budgets_macs())
     points = (
         Point(
-            point.price,
+            point.drawn_at,
             metric.shown(point.value),
             metric.shown(point.standard_error or 0.0),
             point.name,

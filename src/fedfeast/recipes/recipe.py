@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import tomllib
 from collections.abc import Mapping, Sequence, Set
 from copy import deepcopy
@@ -57,6 +58,7 @@ from fedfeast.recipes.suitability import (
 # Sections that had another name in an earlier release.
 FORMER_SECTIONS = {"hostile": "adversary"}
 # Settings that may name code of one's own.
+_LEADING_POINT = re.compile(r"(?<![\w.])\.(?=\d)")
 CODE_SETTINGS = ("method.name", "network.builder", "variants.score", "data.name")
 
 
@@ -245,6 +247,7 @@ def parse_recipe(
             raise InvalidInput(f"recipe {source} has [{former}] and [{now}], two names of one section: keep [{now}].")
         _set(table, former, table.pop(former), tell)
     _forget_other_network(table, dict(pairs))
+    _forget_idle_anchors(table, dict(pairs))
     for dotted, value in pairs:
         _set(table, dotted, value)
     try:
@@ -323,10 +326,12 @@ def parse_setting(setting: str) -> tuple[str, Any]:
     dotted, equals, text = setting.partition("=")
     if not equals or not dotted.strip():
         raise InvalidInput(f"--set {setting!r} is no setting: write it as section.key=value.")
-    try:
-        return dotted.strip(), tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return dotted.strip(), text.strip()
+    for written in (text, _LEADING_POINT.sub("0.", text)):  # TOML wants a digit before the point
+        try:
+            return dotted.strip(), tomllib.loads(f"value = {written}")["value"]
+        except tomllib.TOMLDecodeError:
+            continue
+    return dotted.strip(), text.strip()
 
 
 def _set(table: dict[str, Any], dotted: str, value: Any, tell: bool = True) -> None:
@@ -356,6 +361,13 @@ def _forget_other_network(table: dict[str, Any], given: Mapping[str, Any]) -> No
         # A choice of the same name would otherwise silently take the other network's values.
         table["network"] = {key: value for key, value in network.items() if key not in ("choices", "options")}
         table["variants"] = {key: value for key, value in variants.items() if key != "cache"}
+
+
+def _forget_idle_anchors(table: dict[str, Any], given: Mapping[str, Any]) -> None:
+    """Leave out the text's own anchors where the settings choose the served round by something else."""
+    evaluation = table.get("evaluation")
+    if given.get("evaluation.selection", "anchors") != "anchors" and isinstance(evaluation, dict):
+        table["evaluation"] = {key: value for key, value in evaluation.items() if key != "anchors"}
 
 
 def _explain(error: ValidationError, prefix: str = "", model: type[Section] | None = None) -> str:

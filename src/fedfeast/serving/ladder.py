@@ -71,7 +71,7 @@ def plan_rungs(
         extractor.require_validated()
     if isinstance(budgets, int):
         points = [one for one in extractor.points if not best or _is_best(extractor, one)]
-        return {point: [float(point.price)] for point in spread_points(points, budgets)}
+        return {point: [_least_budget(point)] for point in spread_points(points, budgets)}
     if not budgets:
         raise InvalidInput("--budgets is empty: give MACs like 25e6,50e6.")
     served: dict[OperatingPoint, list[float]] = {}
@@ -80,9 +80,14 @@ def plan_rungs(
     return served
 
 
+def _least_budget(point: OperatingPoint) -> float:
+    """Return the least budget that affords a point; one MAC where everybody is given it."""
+    return float(max(point.price, 1))
+
+
 def _is_best(extractor: Extractor, point: OperatingPoint) -> bool:
     """Return whether no better validated network is affordable to all who afford this one."""
-    return extractor.choose(Limits(max_macs=point.price), best=True) == point
+    return extractor.choose(Limits(max_macs=_least_budget(point)), best=True) == point
 
 
 def _write_rung(
@@ -91,7 +96,7 @@ def _write_rung(
     folder.mkdir()
     # Choice: validating costs more than all the rest; a ladder has validation figures where the run's evaluation has.
     extracted = extractor.extract(point, validate=False)
-    better = extractor.better(point, Limits(max_macs=point.price))
+    better = extractor.better(point, Limits(max_macs=_least_budget(point)))
     return exporter.write_bundle(extracted, folder, chosen_facts(extractor, chosen_by, point, better))
 
 

@@ -168,10 +168,10 @@ class Results:
     ) -> Line:
         """Return an arm's curve, a mean over seeds, with the paper's values at the anchors."""
         curves = [outcome.curve for outcome in self.of(arm)]
-        macs = [point.price for point in curves[0].points]
+        macs = [point.drawn_at for point in curves[0].points]
         shown = self.metric.shown
         values = [  # (seeds, points); seeds share their points, unless sizes depend on trained weights
-            np.interp(macs, [point.price for point in curve.points], [shown(point.value) for point in curve.points])
+            np.interp(macs, [point.drawn_at for point in curve.points], [shown(point.value) for point in curve.points])
             for curve in curves
         ]
         points = []

@@ -50,7 +50,7 @@ def test_a_client_is_sent_the_bases_it_trains_alone() -> None:
     assert method.expected_passes(assignment) == dict.fromkeys(assignment.architectures, 1.0)
 
 
-@pytest.mark.parametrize("options", [{"width": 0.0}, {"bases": 0}, {"width": 1.5}])
+@pytest.mark.parametrize("options", [{"width": 0.0}, {"bases": 0}, {"bases": 257}, {"width": 1.5}])
 def test_bases_that_cannot_be_are_refused(options: dict[str, float]) -> None:
-    with pytest.raises(InvalidInput, match=r"at least 1 base network"):
+    with pytest.raises(InvalidInput, match=r"and 1 to 256 base networks"):
         paper(**options)

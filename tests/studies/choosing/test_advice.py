@@ -68,6 +68,15 @@ def test_the_best_score_is_taken_where_nothing_can_be_judged(standing: MakeStand
     assert "is the best by 1.00 points; whether that is chance one seed cannot tell here." in advice.sentences[0]
 
 
+def test_a_lead_that_many_comparisons_may_bring_about_is_not_called_clear(standing: MakeStanding, ask: Ask) -> None:
+    seeds = [0.0053, 0.0, -0.0053]
+    others = [standing(name, 0.885, 0.885, seeds) for name in ("nested", "fedsup")]
+    first, *_ = ask(standing("feast", 0.9, 0.9), *others).sentences
+    assert "clearly" not in first
+    assert "is the best beyond its margin (" in first
+    assert "is behind by 1.50 points; among so many comparisons that may still be luck, p = 0.0" in first
+
+
 def test_the_only_candidate_is_said_to_be_so(standing: MakeStanding, ask: Ask) -> None:
     first, cost = ask(standing("scalefl", 0.9, 0.9, prices=(1_300_000, 1_400_000))).sentences
     assert "is that of the only candidate" in first

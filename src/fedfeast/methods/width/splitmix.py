@@ -27,6 +27,8 @@ from fedfeast.networks.ensemble import Bases, Ensemble
 from fedfeast.routing import LeadingSlices, SliceMap
 from fedfeast.units import name_by_macs
 
+MOST_BASES = 256  # mixes of one more network each are all served, so that what is named grows with the square
+
 
 @dataclass(frozen=True)
 class SplitMix(Method):
@@ -50,10 +52,10 @@ class SplitMix(Method):
     def build(cls, parts: Parts, **options: Any) -> Self:
         """Return Split-Mix on narrow ResNets in pre-activation order."""
         width, bases = options.get("width", cls.width), options.get("bases", cls.bases)
-        if not 0 < width <= 1 or bases < 1:
+        if not 0 < width <= 1 or not 1 <= bases <= MOST_BASES:
             raise InvalidInput(
                 f"method.width = {width} and method.bases = {bases}: give a share of the channels above 0 and up to 1, "
-                "and at least 1 base network."
+                f"and 1 to {MOST_BASES} base networks."
             )
         resnet = parts.resnet_for("splitmix")
         # Ten decimals first: a product such as 0.28 * 25 lies a little off the whole number it means.

@@ -21,14 +21,14 @@ class TrainingSection(Section):
     cohort: Literal["named", "authors", "poisson"] = "named"  # by the seed; by the round alone; each client by itself
     local_epochs: int = Field(1, ge=1)  # over its data that a client trains in a round
     batch_size: int = Field(64, ge=2)  # batch statistics need two examples
-    learning_rate: float = Field(0.1, gt=0)  # of the clients' optimiser, at its highest
+    learning_rate: float = Field(0.1, gt=0, allow_inf_nan=False)  # of the clients' optimiser, at its highest
     schedule: Literal["cosine", "constant"] = "cosine"  # of the rate over the rounds: falling to nothing, or as it is
     warmup_rounds: int = Field(0, ge=0)  # in which the rate rises from a tenth of the schedule's to all of it
-    weight_decay: float = Field(5e-4, ge=0)  # of every position that a client was sent
+    weight_decay: float = Field(5e-4, ge=0, allow_inf_nan=False)  # of every position that a client was sent
     clip_norm: float = Field(10.0, gt=0)  # inf: nothing is clipped
     momentum: float = Field(0.0, ge=0, lt=1)  # of the clients' optimiser, new in every round
     unreached: Unreached = "decay"  # tensors that no pass of a step goes through: decayed, or kept as they are
-    class_prior: float = Field(0.0, ge=0)  # times the log of a client's class frequencies, added to its logits
+    class_prior: float = Field(0.0, ge=0, le=100)  # times the log of a client's class frequencies, added to its logits
     last_batch: LastBatch = "topped-up"  # of an epoch: filled up from fresh permutations, or only what is left
     least_distinct: int = Field(1, ge=1)  # examples that a batch has to choose from; with fewer it is left out
 

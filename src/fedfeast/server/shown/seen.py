@@ -59,7 +59,7 @@ def describe_variants(offer: Offer, clients: list[int] | None = None) -> tuple[d
             "id": name,
             "name": point.name,
             "macs": point.macs,
-            "price": point.price,
+            "price": max(point.price, 1),  # of one that everybody is given; its axis is logarithmic
             "parameters": point.parameters,
             "test_accuracy": bundles.accuracy(point),
             "test_value": bundles.value(point),

@@ -7,6 +7,7 @@ from fedfeast.data.tasks import Metric
 from fedfeast.methods import find_method
 from fedfeast.studies.choosing.comparing import Standing
 from fedfeast.studies.choosing.sizing import count_rounds
+from fedfeast.studies.paired_test import CERTAINTY
 from fedfeast.studies.pairs import Pair
 from fedfeast.units import PMACS_UNITS, format_bytes, suited_unit
 
@@ -87,7 +88,10 @@ def _lead(best: Standing, standings: Sequence[Standing], metric: Metric, beside_
     pair = beside_best[others[0].name]
     if pair.p is None:
         return f"the best by {_points(pair, metric)}; whether that is chance one seed cannot tell here"
-    return f"clearly the best ({others[0].label}, the next, is behind by {_points(pair, metric)}, {_p(pair)})"
+    behind = f"{others[0].label}, the next, is behind by {_points(pair, metric)}"
+    if pair.p >= 1 - CERTAINTY:  # corrected for many comparisons, where the margin that decided is not
+        return f"the best beyond its margin ({behind}; among so many comparisons that may still be luck, {_p(pair)})"
+    return f"clearly the best ({behind}, {_p(pair)})"
 
 
 def _cost(chosen: Standing, metric: Metric) -> str:
