@@ -71,5 +71,6 @@ def test_departures_from_the_recipe_and_from_the_papers_rounds_are_told() -> Non
     assert "training.rounds = 100 instead of 4000" in changed
     assert "belong to 4000 rounds; here every run had 100" in shortened
     assert departures(load_recipe("digits", {"seed": 3})) == []
+    assert departures(load_recipe("digits", {"method.name": "fedavg"})) == [], "an arm of its own"
     (changed,) = departures(load_recipe("digits", {"training.rounds": 3}))
     assert "training.rounds = 3 instead of 60" in changed

@@ -97,11 +97,9 @@ def departures(base: Recipe, beside_published: bool = True) -> list[str]:
     if base.name not in packaged_recipes():
         return notes
     shipped = load_recipe(base.name)
-    changed = {
-        key: values
-        for key, values in differing_settings([base, shipped]).items()
-        if not is_of(key, ("name", "seed", "data.folder"))
-    }
+    # Another method is an arm's own choice, with its options.
+    of_arms = ("name", "seed", "data.folder", *(["method"] if base.method_name != shipped.method_name else []))
+    changed = {key: values for key, values in differing_settings([base, shipped]).items() if not is_of(key, of_arms)}
     if changed:
         told = ", ".join(f"{key} = {ours!r} instead of {theirs!r}" for key, (ours, theirs) in changed.items())
         notes.append(f"Changed against the recipe {shipped.name}: {told}.")
