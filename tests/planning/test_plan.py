@@ -72,7 +72,18 @@ def test_a_progressive_start_sends_and_computes_less_in_its_first_rounds() -> No
         assert group.pass_macs(built.method) == pytest.approx(np.mean(steps))
         assert planned[-1].architectures == planned[20].architectures == usual.assignments[0].architectures
         assert planned[0].architectures == usual.assignments[0].architectures[:1]
-    assert plan_recipe(recipe)["traffic"]["round_gigabytes"] < plan_recipe(plain.recipe)["traffic"]["round_gigabytes"]
+    traffic, usual_traffic = (plan_recipe(one)["traffic"] for one in (recipe, plain.recipe))
+    assert traffic["round_gigabytes"] < usual_traffic["round_gigabytes"]
+    assert traffic["mean_payload_parameters"] < usual_traffic["mean_payload_parameters"]
+    assert traffic["largest_payload_parameters"] == usual_traffic["largest_payload_parameters"], "in the last rounds"
+    assert isinstance(traffic["largest_payload_parameters"], int)
+
+
+def test_what_is_remembered_of_clients_is_that_of_their_largest_rounds() -> None:
+    settings = {**TINY, "training.rounds": 40, "wire.up": "int8"}
+    plans = [plan_recipe("digits", {**settings, "method.progressive": share}) for share in (0.0, 0.5)]
+    kept = [plan["traffic"]["remembered_gigabytes"] for plan in plans]
+    assert kept[0] == kept[1] > 0
 
 
 def test_the_plan_of_the_papers_text() -> None:
