@@ -135,10 +135,8 @@ def _stand_in_labels(recipe: Recipe) -> np.ndarray:
 def _realize(
     recipe: Recipe, population: Population, labels: np.ndarray, division: TrainingDivision | None
 ) -> Partition | None:
-    """Draw the shards; None for a population too large to draw, or larger than the examples go round."""
-    num_clients = population.num_clients
-    is_large = num_clients > MOST_REALIZED_CLIENTS or num_clients * recipe.partition.min_shard > len(labels)
-    if is_large and recipe.partition.file is None:
+    """Draw the shards; None for a population too large to draw."""
+    if population.num_clients > MOST_REALIZED_CLIENTS and recipe.partition.file is None:
         return None
     return build_partition(recipe, population, labels, division=division)
 
