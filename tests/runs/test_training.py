@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny import TINY
+from tiny import CACHE_FILE, TINY
 
 from fedfeast.data import load_dataset
 from fedfeast.engines import EagerEngine
@@ -41,6 +41,21 @@ def final_weights(run: Run) -> torch.Tensor:
     assert state is not None
     assert state.finished_rounds == run.recipe.training.rounds
     return state.flat
+
+
+def test_sizes_of_one_price_are_told_in_the_order_of_their_cache(tmp_path: Path) -> None:
+    """What chooses the round is the later one alone, and the earlier one is measured after it."""
+    header, *rows = CACHE_FILE.read_text().splitlines()
+    prices = (112_288, 200_000, 200_000, 529_648)
+    priced = [f"{header},price", *(f"{row},{price}" for row, price in zip(rows, prices, strict=True))]
+    (tmp_path / "cache.csv").write_text("\n".join(priced))
+    ties = {"variants.cache": str(tmp_path / "cache.csv"), "variants.ties": "keep", "evaluation.sizes": "all"}
+    run = Run.create("digits", tmp_path / "run", {**SHORT, **ties}).train()
+    names = [point.name for point in run.federation.method.operating_points()]
+    assert len(names) == 4
+    for row in run.folder.metrics():
+        if "validation_sizes" in row:
+            assert [size["name"] for size in row["validation_sizes"]] == names
 
 
 class StopAfter(Silent):

@@ -290,7 +290,9 @@ class _RoundTrainer:
         if further:
             # By themselves, so that what chooses is measured as it would be without them.
             points += self._measure(judged.flat, further).points
-            points = tuple(sorted(points, key=lambda point: point.price))
+            # By place, since several may have one price.
+            places = {point.name: at for at, point in enumerate(self.federation.method.operating_points())}
+            points = tuple(sorted(points, key=lambda point: places[point.name]))
         return {"validation_sizes": [{"name": one.name, "macs": one.macs, "value": one.value} for one in points]}
 
     def _plan(
