@@ -8,6 +8,7 @@ import torch
 from guessed_protocol import GUESSED
 from tiny import TINY
 
+from fedfeast.errors import InvalidInput
 from fedfeast.federation import Client
 from fedfeast.planning import plan_recipe
 from fedfeast.planning.outline import outline
@@ -72,7 +73,18 @@ def test_a_progressive_start_sends_and_computes_less_in_its_first_rounds() -> No
         assert group.pass_macs(built.method) == pytest.approx(np.mean(steps))
         assert planned[-1].architectures == planned[20].architectures == usual.assignments[0].architectures
         assert planned[0].architectures == usual.assignments[0].architectures[:1]
-    assert plan_recipe(recipe)["traffic"]["round_gigabytes"] < plan_recipe(plain.recipe)["traffic"]["round_gigabytes"]
+    traffic, usual_traffic = (plan_recipe(one)["traffic"] for one in (recipe, plain.recipe))
+    assert traffic["round_gigabytes"] < usual_traffic["round_gigabytes"]
+    assert traffic["mean_payload_parameters"] < usual_traffic["mean_payload_parameters"]
+    assert traffic["largest_payload_parameters"] == usual_traffic["largest_payload_parameters"], "in the last rounds"
+    assert isinstance(traffic["largest_payload_parameters"], int)
+
+
+def test_what_is_remembered_of_clients_is_that_of_their_largest_rounds() -> None:
+    settings = {**TINY, "training.rounds": 40, "wire.up": "int8"}
+    plans = [plan_recipe("digits", {**settings, "method.progressive": share}) for share in (0.0, 0.5)]
+    kept = [plan["traffic"]["remembered_gigabytes"] for plan in plans]
+    assert kept[0] == kept[1] > 0
 
 
 def test_the_plan_of_the_papers_text() -> None:
@@ -260,8 +272,25 @@ def test_a_plan_counts_steps_short_batches_and_who_takes_none() -> None:
         assert (planned["steps"], planned["clients_without"]) == (sum(steps), steps.count(0))
         assert (planned["clients_without"] > 0) == bool(settings)
         assert (planned["short"] > 0) == ("training.last_batch" in settings)
-    unknown = plan_recipe("digits", {"population.num_clients": 3_000})
-    assert unknown["data"]["batches"] is None, "there are more clients than examples"
+    unknown = plan_recipe("digits", {"population.num_clients": 30_000})
+    assert unknown["data"]["batches"] is None, "there are too many clients to draw their shards"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"partition.min_shard": 100},
+        {"population.num_clients": 3_000},
+        {"partition.rule": "authors", "population.num_clients": 200, "partition.min_shard": 10},
+    ],
+)
+def test_shards_that_the_examples_do_not_fill_are_refused_as_training_does(settings: dict[str, Any]) -> None:
+    recipe = load_recipe("digits", settings)
+    with pytest.raises(InvalidInput, match=r"\d+ clients with at least \d+ examples? each need \d+") as planned:
+        plan_recipe(recipe)
+    with pytest.raises(InvalidInput) as assembled:
+        assemble(recipe)
+    assert str(planned.value) == str(assembled.value)
 
 
 def _examples(column: str) -> list[int]:

@@ -42,6 +42,35 @@ def test_an_npz_file_is_told_by_its_content(tmp_path: Path) -> None:
     assert shards_of(read_shards(path.rename(tmp_path / "copy"), 3)) == [[0], [1], [2]]
 
 
+def test_arrays_go_by_row_whatever_the_names(tmp_path: Path) -> None:
+    """One client's after the other: names that are numbers change nothing about it."""
+    path = write_npz(tmp_path, indices=np.array([4, 1, 0, 7, 3, 2]), offsets=[0, 2, 3, 6])
+    for names in (("2", "1", "0"), ("1", "2", "3"), ("x", "0", "1")):
+        assert [shard.tolist() for shard in read_shards(path, 8).arranged(names)] == [[4, 1], [0], [7, 3, 2]]
+    with pytest.raises(InvalidInput, match=r"the client '2', and the population has 2 .*: give each of them one shard"):
+        read_shards(path, 8).arranged(("2", "1"))
+
+
+def test_rows_go_by_name_where_names_are_numbers(tmp_path: Path) -> None:
+    listed = read_shards(write(tmp_path, "client,index\n2,7\n0,4\n1,0\n2,3\n"), 8)
+    assert [shard.tolist() for shard in listed.arranged(("2", "1", "0"))] == [[7, 3], [0], [4]]
+    assert [shard.tolist() for shard in listed.arranged(("00", "01", "02"))] == [[4], [0], [7, 3]]
+    for names in (("1", "2", "3"), ("001", "002", "003"), ("ann", "bob", "7")):
+        with pytest.raises(InvalidInput, match=r"of the client '.'.*: its names are numbers, so write those names"):
+            listed.arranged(names)
+
+
+@pytest.mark.parametrize("digits", [26, 5_000])
+def test_an_index_beyond_any_data_is_refused_with_its_line(tmp_path: Path, digits: int) -> None:
+    shards = write(tmp_path, f"client,index\n0,1\n1,{'9' * digits}\n")
+    with pytest.raises(
+        InvalidInput, match=r"line 3 names the example 9999.*have 8 training .*it belongs to other data"
+    ):
+        read_shards(shards, 8)
+    with pytest.raises(InvalidInput, match=r"line 2 names the example 9999.*have 8 server examples"):
+        read_server_indices(write(tmp_path, f"part,index\nvalidation,{'9' * digits}\n"), 8, "server")
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

@@ -64,6 +64,23 @@ def test_a_level_table_that_no_client_can_afford(method: dict[str, Any], below_s
     )
 
 
+@pytest.mark.parametrize(
+    ("method", "beginning"),
+    [
+        ("fiarse", "clients train, but none can afford the smallest network that is served"),
+        ("heterofl", "no client can afford the smallest network"),
+    ],
+)
+def test_prices_of_a_larger_network_that_no_client_can_afford(method: str, beginning: str) -> None:
+    """Neither by shares of the parameters, of which everybody keeps some."""
+    message = refusal("digits", method__name=method, method__preset="authors", population__greatest_macs=2e6)
+    assert re.fullmatch(
+        rf"{beginning}, \d+ MACs \(the largest budget is \d+\): prices follow method.nominal_macs = "
+        r"55[05]000000; set it to this network's MACs or raise the budgets.",
+        message,
+    )
+
+
 def test_one_network_that_no_client_can_afford() -> None:
     """FedAvg leaves clients out without complaint, but not all of them."""
     message = refusal("digits", method__name="fedavg", method__max_macs=5e6, population__greatest_macs=1e6)

@@ -61,3 +61,11 @@ def test_what_does_not_go_with_a_time_is_refused(tmp_path: Path) -> None:
     (tmp_path / "b" / FILE).write_text("{")
     with pytest.raises(InvalidInput, match="is damaged"):
         _ = Run.open(tmp_path / "b").time_budget
+
+
+def test_rounds_are_tried_until_somebody_trains_if_anybody_can() -> None:
+    few = {**SMALL, "training.batch_size": 90, "training.least_distinct": 90}
+    assert measure_budget(load_recipe("digits", few), TimeLimit(0.05)).rounds >= 1
+    nobody = {**SMALL, "training.batch_size": 1000, "training.least_distinct": 1000}
+    with pytest.raises(InvalidInput, match="no client has a batch to train on"):
+        measure_budget(load_recipe("digits", nobody), TimeLimit(0.05))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny import TINY
+from tiny import CACHE_FILE, TINY
 
 from fedfeast.data import load_dataset
 from fedfeast.engines import EagerEngine
@@ -23,6 +23,8 @@ from fedfeast.federation import (
     learning_rate,
     sample_cohort_as_authors,
 )
+from fedfeast.planning import plan_recipe
+from fedfeast.population import Population
 from fedfeast.runs import Interrupted, Run
 from fedfeast.runs.assembly import Federation
 from fedfeast.runs.training import Silent, SimulatedClients
@@ -42,6 +44,45 @@ def final_weights(run: Run) -> torch.Tensor:
     assert state is not None
     assert state.finished_rounds == run.recipe.training.rounds
     return state.flat
+
+
+def test_clients_of_whom_nobody_has_a_batch_are_refused_before_training(tmp_path: Path) -> None:
+    settings = {**SHORT, "training.batch_size": 1000, "training.least_distinct": 1000}
+    run = Run.create("digits", tmp_path / "run", settings)
+    most = max(run.federation.partition.shards.sizes)
+    sentence = (
+        f"no client has a batch to train on: .*least_distinct = 1000, .* 40 clients has {most} .* to {most} or less"
+    )
+    with pytest.raises(InvalidInput, match=sentence):
+        run.train()
+    assert not run.folder.has_finished_rounds()
+
+
+def test_clients_that_never_train_are_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    settings = {**SHORT, "training.least_distinct": 3}
+    idle = plan_recipe("digits", settings)["data"]["batches"]["clients_without"]
+    with pytest.raises(Interrupted):
+        Run.create("digits", tmp_path / "run", settings).train(StopAfter(2))
+    Run.open(tmp_path / "run").train()
+    warnings = [record.getMessage() for record in caplog.records if "never train" in record.getMessage()]
+    assert warnings == [
+        f"{idle} of 40 clients never train: they hold too few examples for a batch (training.least_distinct = 3)"
+    ]
+
+
+def test_sizes_of_one_price_are_told_in_the_order_of_their_cache(tmp_path: Path) -> None:
+    """What chooses the round is the later one alone, and the earlier one is measured after it."""
+    header, *rows = CACHE_FILE.read_text().splitlines()
+    prices = (112_288, 200_000, 200_000, 529_648)
+    priced = [f"{header},price", *(f"{row},{price}" for row, price in zip(rows, prices, strict=True))]
+    (tmp_path / "cache.csv").write_text("\n".join(priced))
+    ties = {"variants.cache": str(tmp_path / "cache.csv"), "variants.ties": "keep", "evaluation.sizes": "all"}
+    run = Run.create("digits", tmp_path / "run", {**SHORT, **ties}).train()
+    names = [point.name for point in run.federation.method.operating_points()]
+    assert len(names) == 4
+    for row in run.folder.metrics():
+        if "validation_sizes" in row:
+            assert [size["name"] for size in row["validation_sizes"]] == names
 
 
 class StopAfter(Silent):
@@ -241,6 +282,16 @@ def test_a_round_with_too_few_answers_is_tried_again_with_who_is_there(tmp_path:
     assert [row["attempts"] for row in rows] == [2, 2]
     assert [len(row["clients"]) for row in rows] == [38, 36]
     assert rows[0]["answered"] == rows[0]["clients"]
+
+
+class Poorer(SimulatedClients):
+    def available(self, federation: Federation, round_index: int) -> Federation:
+        return replace(federation, population=Population(np.full(40, 9.0)))
+
+
+def test_a_round_that_nobody_can_be_served_by_is_a_sentence_of_budgets(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"no network can be validated: the largest budget, 9 MACs, affords none"):
+        Run.create("digits", tmp_path / "run", SHORT).train(client_source=Poorer())
 
 
 class Listening(Engine):

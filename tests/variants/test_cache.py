@@ -158,13 +158,40 @@ def test_a_price_decides_order_and_affordability(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("column", ["price", "stated"])
-@pytest.mark.parametrize("value", ["", "0", "-5", "1e6", "cheap"])
+@pytest.mark.parametrize(
+    "value", ["", "0", "-5", "1e6", "cheap", "1" + 30 * "0", 5000 * "9", str(10**15 + 1)], ids=lambda value: value[:9]
+)
 def test_a_column_with_gaps_is_refused(tmp_path: Path, column: str, value: str) -> None:
     header, first, second, *_ = packaged_text().splitlines()
     path = tmp_path / "gaps.csv"
     path.write_text("\n".join([f"{header},{column}", f"{first},24967328", f"{second},{value}"]))
     with pytest.raises(InvalidInput, match=rf"gaps\.csv:3 has .* in its column {column}: give every row"):
         read_cache(str(path), PAPER)
+
+
+@pytest.mark.parametrize("column", ["price", "stated"])
+def test_the_header_of_a_price_may_have_spaces_and_no_other_letters(tmp_path: Path, column: str) -> None:
+    header, first, second, *_ = packaged_text().splitlines()
+    path = tmp_path / "priced.csv"
+
+    def write(*columns: str) -> None:
+        path.write_text("\n".join([",".join((header, *columns)), f"{first},7,7", f"{second},9,9"]))
+
+    write(f" {column} ", "x")
+    cache = read_cache(str(path), PAPER)
+    assert [one.listed_price if column == "price" else one.stated_macs for one in cache] == [7, 9]
+    write(column.capitalize(), "x")
+    with pytest.raises(InvalidInput, match=rf"has the column '{column.capitalize()}': write {column}, or call it"):
+        read_cache(str(path), PAPER)
+    write(column, f" {column}")
+    with pytest.raises(InvalidInput, match=f"has the column {column} twice"):
+        read_cache(str(path), PAPER)
+
+
+def test_a_header_without_end_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "cache.csv").write_text("7" * 200_000)
+    with pytest.raises(InvalidInput, match="is damaged"):
+        read_cache(str(tmp_path / "cache.csv"), PAPER)
 
 
 def test_rows_of_one_price_keep_the_order_of_the_file() -> None:

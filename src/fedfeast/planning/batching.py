@@ -1,10 +1,12 @@
 """How many batches a client's epoch has before anything is drawn: full ones, and what is left."""
 
+import logging
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfeast.errors import InvalidInput
 from fedfeast.recipes.sections import TrainingSection
 
 
@@ -40,3 +42,25 @@ def plan_batches(training: TrainingSection, num_examples: np.ndarray) -> EpochBa
     is_taken = (rest > 0) & ((rest if is_short else sizes) >= training.least_distinct)
     last_rows = np.where(is_taken, rest if is_short else training.batch_size, 0)
     return EpochBatches(full, last_rows, training.batch_size)
+
+
+def refuse_idleness(training: TrainingSection, num_examples: np.ndarray) -> None:
+    """Refuse clients of whom nobody has a batch to train on."""
+    if plan_batches(training, num_examples).steps.any():
+        return
+    most = int(num_examples.max(initial=0))
+    remedy = f"set it to {most} or less" if most else "give the clients more examples"
+    raise InvalidInput(
+        f"no client has a batch to train on: training.least_distinct = {training.least_distinct}, and the largest of "
+        f"{len(num_examples)} clients has {most} examples; {remedy}."
+    )
+
+
+def warn_of_idleness(training: TrainingSection, num_examples: np.ndarray) -> None:
+    """Warn of clients that never have a batch to train on."""
+    idle = int((plan_batches(training, num_examples).steps == 0).sum())
+    if idle:
+        logging.getLogger("fedfeast").warning(
+            "%s of %s clients never train: they hold too few examples for a batch (training.least_distinct = %s)",
+            *(f"{idle:,}", f"{len(num_examples):,}", training.least_distinct),
+        )

@@ -38,6 +38,11 @@ class BudgetGroup:
         payloads = [one.slice_map.payload for one in self.assignments]
         return float(np.average(payloads, weights=self.shares) if self.shares else np.mean(payloads))
 
+    @property
+    def largest_payload(self) -> int:
+        """The most parameters that are sent one way in any round."""
+        return max(one.slice_map.payload for one in self.assignments)
+
     def expected_passes(self, method: Method) -> dict[Hashable, float]:
         """Return how often a local step passes through each architecture on average."""
         passes: dict[Hashable, float] = {}

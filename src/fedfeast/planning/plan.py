@@ -135,10 +135,8 @@ def _stand_in_labels(recipe: Recipe) -> np.ndarray:
 def _realize(
     recipe: Recipe, population: Population, labels: np.ndarray, division: TrainingDivision | None
 ) -> Partition | None:
-    """Draw the shards; None for a population too large to draw, or larger than the examples go round."""
-    num_clients = population.num_clients
-    is_large = num_clients > MOST_REALIZED_CLIENTS or num_clients * recipe.partition.min_shard > len(labels)
-    if is_large and recipe.partition.file is None:
+    """Draw the shards; None for a population too large to draw."""
+    if population.num_clients > MOST_REALIZED_CLIENTS and recipe.partition.file is None:
         return None
     return build_partition(recipe, population, labels, division=division)
 
@@ -229,10 +227,11 @@ def plan_traffic(built: Outline) -> dict[str, Any]:
     traffic = count_traffic(payloads.tolist(), built.method.network.layout.num_parameters)
     wire = build_wire(built.recipe)
     down, up = (built.answers_per_round * _mean_bytes(built, packing) for packing in (wire.downwards, wire.upwards))
-    kept = (int(wire.feeds_back) + int(wire.down_deltas)) * 4.0 * float(payloads.sum())
+    largest = sum(group.largest_payload * len(group.clients) for group in built.groups)
+    kept = (int(wire.feeds_back) + int(wire.down_deltas)) * 4.0 * largest
     return {
         "mean_payload_parameters": traffic.mean_payload,
-        "largest_payload_parameters": float(payloads.max()),
+        "largest_payload_parameters": max(group.largest_payload for group in built.groups),
         "reduction": traffic.reduction,
         "per_client_reduction": {
             "mean": traffic.per_client_mean,

@@ -70,7 +70,8 @@ def measure_noise(built: Outline, num_examples: NDArray[np.int64]) -> PrivacyNoi
         noise = relative * float(np.sqrt((beyond / divisors**2).sum()))
     else:
         noise = 2 * recipe.privacy.noise_multiplier * float(np.sqrt((beyond / np.maximum(contributors, 1.0)).sum()))
-    return PrivacyNoise(noise, int(sizes[0]), cohort, len(participants), central is not None)
+    largest = max(group.largest_payload for group in built.groups)
+    return PrivacyNoise(noise, largest, cohort, len(participants), central is not None)
 
 
 def plan_privacy(built: Outline, num_examples: NDArray[np.int64]) -> dict[str, Any] | None:

@@ -16,6 +16,7 @@ from fedfeast.unpacking import refuse_bomb
 
 Indices = NDArray[np.int64]
 ZIP_MAGIC = b"PK"
+LONGEST_INDEX = 18  # digits
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,20 +24,29 @@ class ListedShards:
     """Whose each listed training example is; the file's clients may be numbers or names of the population's."""
 
     source: str
-    clients: tuple[str, ...]
+    clients: tuple[str, ...] | None  # None: the population's, in its order
     shards: Shards  # of indices of training examples
 
     def arranged(self, names: Sequence[str]) -> Shards:
         """Return the shards in the order of the population's clients, each of which must have its own."""
-        places = {str(number): number for number in range(len(names))} | {name: at for at, name in enumerate(names)}
-        unknown = next((one for one in self.clients if one not in places), None)
+        numbered = {str(number): number for number in range(len(names))}
+        if self.clients is None:
+            clients, places, remedy = tuple(map(str, range(len(self.shards)))), numbered, "give each of them one shard"
+        elif _are_other_numbers(names):
+            # A number could be meant either way.
+            clients, places = self.clients, {name: at for at, name in enumerate(names)}
+            remedy = "its names are numbers, so write those names, not the places of its rows"
+        else:
+            clients, places = self.clients, numbered | {name: at for at, name in enumerate(names)}
+            remedy = "name one of them, or number them from 0"
+        unknown = next((one for one in clients if one not in places), None)
         if unknown is not None:
             raise InvalidInput(
                 f"{self.source} has examples of the client {unknown!r}, and the population has {len(names)} clients, "
-                f"{names[0]!r} to {names[-1]!r}: name one of them, or number them from 0."
+                f"{names[0]!r} to {names[-1]!r}: {remedy}."
             )
         held: dict[int, Indices] = {}
-        for client, shard in zip(self.clients, self.shards, strict=True):
+        for client, shard in zip(clients, self.shards, strict=True):
             if places[client] in held:
                 raise InvalidInput(
                     f"{self.source} lists the client {names[places[client]]!r} twice: call it one thing."
@@ -55,6 +65,7 @@ class ListedShards:
 
 def read_shards(path: str | Path, num_training: int) -> ListedShards:
     """Read whose each example is: arrays indices and offsets of an npz file, or columns client and index of a CSV."""
+    clients: tuple[str, ...] | None
     if _is_npz(path, "partition.file"):
         order, offsets = _read_arrays(path, ("indices", "offsets"))
         if len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != len(order) or (np.diff(offsets) < 0).any():
@@ -62,9 +73,9 @@ def read_shards(path: str | Path, num_training: int) -> ListedShards:
                 f"the offsets of {path} do not divide its {len(order)} indices: give clients + 1 numbers that rise "
                 "from 0 to the number of indices."
             )
-        clients = tuple(map(str, range(len(offsets) - 1)))
+        clients = None
     else:
-        groups = _read_groups(path, "client")
+        groups = _read_groups(path, "client", num_training, "training")
         clients, order = tuple(groups), np.concatenate(list(groups.values()))
         offsets = np.cumsum([0, *map(len, groups.values())]).astype(np.int64)
     _check_indices(order, num_training, str(path), "training")
@@ -77,7 +88,7 @@ def read_server_indices(path: str | Path, num_examples: int, whose: str) -> tupl
     if _is_npz(path, "data.split_file"):
         validation, calibration = _read_arrays(path, parts)
     else:
-        groups = _read_groups(path, "part")
+        groups = _read_groups(path, "part", num_examples, whose)
         other = next((part for part in groups if part not in parts), None)
         if other is not None:
             raise InvalidInput(f"{path} has the part {other!r}: write validation or calibration.")
@@ -124,7 +135,7 @@ def _read_arrays(path: str | Path, names: Sequence[str]) -> list[Indices]:
     return [array.astype(np.int64) for array in found]
 
 
-def _read_groups(path: str | Path, column: str) -> dict[str, Indices]:
+def _read_groups(path: str | Path, column: str, num_examples: int, whose: str) -> dict[str, Indices]:
     """Return the indices of a CSV by the value of a column beside them, in the order of first appearance."""
     groups: dict[str, list[int]] = {}
     try:
@@ -141,7 +152,11 @@ def _read_groups(path: str | Path, column: str) -> dict[str, Indices]:
                         f"{path} line {reader.line_num} has {column} {group!r} and index {index!r}: "
                         "write one training example's number, counted from 0, in every row."
                     )
-                groups.setdefault(group, []).append(int(index))
+                # Python converts no number of thousands of digits.
+                number = int(index) if len(index) <= LONGEST_INDEX else num_examples
+                if number >= num_examples:
+                    raise InvalidInput(_of_other_data(f"{path} line {reader.line_num}", index, num_examples, whose))
+                groups.setdefault(group, []).append(number)
     except (UnicodeDecodeError, csv.Error) as error:
         raise InvalidInput(f"{path} is neither an npz file nor CSV text ({error}): save it as one of them.") from error
     if not groups:
@@ -153,13 +168,23 @@ def _check_indices(indices: Indices, num_examples: int, source: str, whose: str)
     """Refuse indices of other data, and those that stand twice."""
     outside = indices[(indices < 0) | (indices >= num_examples)]
     if outside.size:
-        raise InvalidInput(
-            f"{source} names the example {outside[0]}, and the data have {num_examples} {whose} examples, counted from "
-            "0: it belongs to other data."
-        )
+        raise InvalidInput(_of_other_data(source, str(outside[0]), num_examples, whose))
     ordered = np.sort(indices)
     twice = ordered[1:][ordered[1:] == ordered[:-1]]
     if twice.size:
         raise InvalidInput(
             f"{source} names the example {twice[0]} twice ({len(twice)} such): give every example to one alone."
         )
+
+
+def _of_other_data(source: str, index: str, num_examples: int, whose: str) -> str:
+    shown = index if len(index) <= 40 else f"{index[:20]}... ({len(index)} digits)"
+    return (
+        f"{source} names the example {shown}, and the data have {num_examples} {whose} examples, counted from 0: it "
+        "belongs to other data."
+    )
+
+
+def _are_other_numbers(names: Sequence[str]) -> bool:
+    """Return whether a client is named by a number that is not that of its place."""
+    return any(name.isdecimal() and (name.lstrip("0") or "0") != str(at) for at, name in enumerate(names))

@@ -238,7 +238,7 @@ def choose_participants(section: PopulationSection, population: Population, meth
     if len(below) == len(budgets):
         raise InvalidInput(
             f"no client can afford the smallest network, {least} MACs (the largest budget is {budgets.max():.0f}): "
-            "raise the budgets or give the method smaller networks."
+            f"{_how_to_afford(method)}."
         )
     if len(below) and section.below_smallest == "error":
         raise InvalidInput(
@@ -254,7 +254,20 @@ def choose_participants(section: PopulationSection, population: Population, meth
             f"no client can afford what the method trains (the largest budget is {budgets.max():.0f} MACs): "
             "raise the budgets or choose a smaller variant."
         )
+    smallest = method.operating_points()[0].price
+    if (budgets < smallest).all():
+        raise InvalidInput(
+            f"clients train, but none can afford the smallest network that is served, {smallest} MACs (the largest "
+            f"budget is {budgets.max():.0f}): {_how_to_afford(method)}."
+        )
     return participants
+
+
+def _how_to_afford(method: Method) -> str:
+    nominal = getattr(method, "nominal_macs", None)
+    if nominal is None:
+        return "raise the budgets or give the method smaller networks"
+    return f"prices follow method.nominal_macs = {nominal:.0f}; set it to this network's MACs or raise the budgets"
 
 
 def _budget_setting(section: PopulationSection) -> str:

@@ -88,6 +88,11 @@ class Federation:
         return next(iter(self.tests.values()))
 
     @property
+    def participating_sizes(self) -> np.ndarray:
+        """How many examples each client holds that may be sampled."""
+        return np.take(self.partition.shards.sizes, self.participants)
+
+    @property
     def dtype(self) -> torch.dtype:
         """The precision of weights."""
         return torch.float64 if self.recipe.engine.precision == "float64" else torch.float32

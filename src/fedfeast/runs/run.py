@@ -31,6 +31,7 @@ from fedfeast.machine import usable_cores
 from fedfeast.networks.built import Builder
 from fedfeast.networks.normalisation import Statistics
 from fedfeast.own_code import remember
+from fedfeast.planning.batching import refuse_idleness, warn_of_idleness
 from fedfeast.planning.outline import outline, refuse_larger_cohorts
 from fedfeast.planning.own_photos import PHOTO_MINUTES, is_photo_folder, recipe_for_photos
 from fedfeast.planning.privacy_noise import measure_noise, warn_of_noise
@@ -260,8 +261,11 @@ class Run:
         federation, recipe = self.federation, self.recipe
         refuse_larger_cohorts(recipe, federation.population)
         warn_of_misfit(federation)
-        # Who will join a fleet is not known yet.
-        if recipe.privacy.clip_norm is not None and recipe.population.source != "fleet":
+        if recipe.population.source == "fleet":
+            return  # who will join is not known yet
+        refuse_idleness(recipe.training, federation.participating_sizes)
+        warn_of_idleness(recipe.training, federation.participating_sizes)
+        if recipe.privacy.clip_norm is not None:
             noise = measure_noise(outline(recipe), federation.partition.shards.sizes)
             warn_of_noise(noise, recipe.privacy.noise_multiplier)
 

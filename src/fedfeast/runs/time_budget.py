@@ -15,7 +15,7 @@ from fedfeast.errors import InvalidInput
 from fedfeast.evaluation import Evaluator
 from fedfeast.federation import RoundOrder, sample_cohort
 from fedfeast.machine import usable_cores
-from fedfeast.planning.batching import plan_batches
+from fedfeast.planning.batching import plan_batches, refuse_idleness
 from fedfeast.planning.outline import outline
 from fedfeast.randomness import named_generator
 from fedfeast.recipes.building import build_pace, build_selection, build_sgd
@@ -165,6 +165,7 @@ def measure_rounds(recipe: Recipe, seconds: float) -> RoundTimes:
     threads = recipe.engine.threads or usable_cores()
     torch.set_num_threads(threads)
     federation = assemble(recipe)
+    refuse_idleness(recipe.training, federation.participating_sizes)
     tried, per_round, of_processor, weights = _try_rounds(federation, min(TRIAL_SHARE * seconds, LONGEST_TRIAL))
     points = federation.method.operating_points()  # at most: which sizes are followed may depend on the rounds
     if recipe.evaluation.sizes == "none" or recipe.evaluation.by == "clients":
@@ -190,8 +191,8 @@ def _try_rounds(federation: Federation, seconds: float) -> tuple[int, float, flo
     state, rate = method.initial_state(), build_sgd(recipe, method).learning_rate
     work, spent, computed, done = _work_of_clients(federation), list[float](), list[float](), list[float]()
     began = time.perf_counter()
-    # The first round is slower than the others, so that there are two at least.
-    while len(spent) < 2 or time.perf_counter() - began < seconds:
+    # The first round is slower than the others, so that there are two at least; those drawn may have no batch.
+    while len(spent) < 2 or not sum(done[1:]) or time.perf_counter() - began < seconds:
         index = len(spent)
         generator = named_generator(recipe.seed, "cohort", index)
         cohort = sample_cohort(federation.participants, recipe.training.clients_per_round, generator)

@@ -290,7 +290,9 @@ class _RoundTrainer:
         if further:
             # By themselves, so that what chooses is measured as it would be without them.
             points += self._measure(judged.flat, further).points
-            points = tuple(sorted(points, key=lambda point: point.price))
+            # By place, since several may have one price.
+            places = {point.name: at for at, point in enumerate(self.federation.method.operating_points())}
+            points = tuple(sorted(points, key=lambda point: places[point.name]))
         return {"validation_sizes": [{"name": one.name, "macs": one.macs, "value": one.value} for one in points]}
 
     def _plan(
@@ -357,12 +359,17 @@ class _RoundTrainer:
         federation, budgets = self.federation, self.federation.population.budgets_macs
         needed = self._selection.points(federation.method.operating_points(), budgets)
         curve = self._measure(flat, needed)
-        if not curve.points:
+        if curve.points:
+            return curve
+        if federation.recipe.evaluation.by == "clients":
             raise InvalidInput(
                 "no client could evaluate any network: evaluation.by = 'clients' needs clients with two examples or "
                 "more that afford one; set evaluation.by=server."
             )
-        return curve
+        raise InvalidInput(
+            f"no network can be validated: the largest budget, {budgets.max(initial=0):.0f} MACs, affords none; raise "
+            "the budgets or set evaluation.selection=largest."
+        )
 
     def _measure(self, flat: torch.Tensor, points: Sequence[OperatingPoint]) -> Curve:
         federation = self.federation

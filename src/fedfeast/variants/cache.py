@@ -15,6 +15,7 @@ from fedfeast.networks import ElasticNetwork, ElasticResNet
 COSTS = ("macs", "params")  # columns of every cache, before those of the network's own choices
 # Columns that a cache may have: by which MACs budgets are compared, and which MACs its makers published.
 PRICE, STATED = "price", "stated"
+GREATEST_COST = 10**15  # MACs that these may state: a million networks of a thousand million
 
 Ties = Literal["refuse", "keep"]  # what becomes of variants of equal price: an error, or all stay in the file's order
 
@@ -98,14 +99,11 @@ def read_cache(name_or_path: str, network: ElasticNetwork, ties: Ties = "refuse"
                 "set variants.cache to one of those names or to a CSV file."
             )
         text = path.read_text(encoding="utf-8-sig", errors="replace")
-    rows = csv.DictReader(text.splitlines())
+    rows = csv.DictReader(text.splitlines(), skipinitialspace=True)
     columns = (*COSTS, *network.columns(network.smallest))
-    missing = [column for column in columns if column not in (rows.fieldnames or ())]
-    if missing:
-        raise InvalidInput(
-            f"variant cache {name_or_path!r} lacks the column {missing[0]}: it needs {', '.join(columns)}."
-        )
     try:
+        rows.fieldnames = [column.strip() for column in rows.fieldnames or ()]
+        _check_header(rows.fieldnames, columns, name_or_path)
         variants = [_read_row(row, network, f"{name_or_path}:{rows.line_num}") for row in rows]
     except csv.Error as error:
         raise InvalidInput(f"variant cache {name_or_path!r} is damaged ({error}): restore the file.") from error
@@ -130,6 +128,23 @@ def write_cache(
             choices = network.columns(variant.architecture).values()
             further_values = (values[row] for values in columns.values())
             writer.writerow([variant.macs, variant.parameters, *choices, *further_values])
+
+
+def _check_header(header: Sequence[str], columns: Sequence[str], name_or_path: str) -> None:
+    """Refuse a header that lacks a column, has one twice, or writes a further one in other letters."""
+    missing = [column for column in columns if column not in header]
+    if missing:
+        raise InvalidInput(
+            f"variant cache {name_or_path!r} lacks the column {missing[0]}: it needs {', '.join(columns)}."
+        )
+    twice = next((column for column in (*columns, PRICE, STATED) if header.count(column) > 1), None)
+    if twice is not None:
+        raise InvalidInput(f"variant cache {name_or_path!r} has the column {twice} twice: leave one of them out.")
+    near = next((one for one in header if one.lower() in (PRICE, STATED) and one != one.lower()), None)
+    if near is not None:
+        raise InvalidInput(
+            f"variant cache {name_or_path!r} has the column {near!r}: write {near.lower()}, or call it something else."
+        )
 
 
 def _read_row(row: Mapping[str, str | None], network: ElasticNetwork, place: str) -> Variant:
@@ -163,12 +178,15 @@ def _read_cost(row: Mapping[str, str | None], column: str, place: str) -> int | 
     if column not in row:
         return None
     text = (row[column] or "").strip()
-    if not text.isdecimal() or not int(text):
+    # Python converts no number of thousands of digits.
+    number = int(text) if text.isdecimal() and len(text) <= len(str(GREATEST_COST)) else 0
+    if not 0 < number <= GREATEST_COST:
+        shown = text if len(text) <= 40 else f"{text[:20]}... ({len(text)} characters)"
         raise InvalidInput(
-            f"variant cache {place} has {text or 'nothing'!r} in its column {column}: give every row a whole number of "
-            "MACs above 0, or leave the column out."
+            f"variant cache {place} has {shown or 'nothing'!r} in its column {column}: give every row a whole number "
+            f"of MACs above 0 and up to {GREATEST_COST:.0e}, or leave the column out."
         )
-    return int(text)
+    return number
 
 
 def _fits_any_head(network: ElasticResNet, variant: Variant, macs: int, parameters: int, convolution_macs: int) -> bool:

@@ -82,7 +82,7 @@ class Costs:
     @cached_property
     def payload(self) -> float:
         """What the clients that are sent most receive."""
-        return max(group.payload for group in self.built.groups) / 1e6
+        return max(group.largest_payload for group in self.built.groups) / 1e6
 
     @property
     def deployed(self) -> float:
