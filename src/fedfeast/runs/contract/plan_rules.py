@@ -2,7 +2,7 @@
 
 import tempfile
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from functools import cache
 from math import isfinite
@@ -12,6 +12,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedfeast.engines.graphs.blueprint import compact_layout
+from fedfeast.federation import Assignment, Method
 from fedfeast.networks import Network
 from fedfeast.networks.built import BuiltNetwork
 from fedfeast.networks.normalisation import by_batch
@@ -69,8 +70,8 @@ def keeps_to_budgets(trial: Trial) -> Iterator[str]:
 
 def assigns_everybody_once(trial: Trial) -> Iterator[str]:
     """Count the assignments of everybody who is asked, and look at their weights."""
-    asked = set(trial.federation.participants)
     for round_index, assigned in trial.plans():
+        asked = {client.index for client in trial.asked(round_index)}
         given = Counter(one.client.index for one in assigned)
         for index in sorted(asked | given.keys()):
             if given[index] != int(index in asked):
@@ -185,22 +186,26 @@ def sends_what_is_trained(trial: Trial) -> Iterator[str]:
 
 def lists_what_needs_most_room(trial: Trial) -> Iterator[str]:
     """Compare the networks that are trained with those that are listed."""
-    method, network = trial.method, trial.method.network
-    listed = method.trained_architectures()
-    if not listed:
+    if not trial.method.trained_architectures():
         yield "trained_architectures() lists none: list what training comes back to, the largest network at least."
         return
-    most = [max(sizes) for sizes in zip(*(_room(network, one) for one in listed), strict=True)]
-    seen = set(listed)
     for _, assigned in trial.plans():
-        for assignment in assigned:
-            for architecture in method.expected_passes(assignment).keys() - seen:
-                seen.add(architecture)
-                if any(size > room for size, room in zip(_room(network, architecture), most, strict=True)):
-                    yield (
-                        f"client {assignment.client.index} trains {architecture!r}, which trained_architectures() does "
-                        "not list and which is larger than all that it lists: list it."
-                    )
+        yield from without_room(trial.method, assigned)
+
+
+def without_room(method: Method, assigned: Sequence[Assignment]) -> Iterator[str]:
+    """Yield the networks that are trained and larger than all that are listed."""
+    listed, network = method.trained_architectures(), method.network
+    most = [max(sizes) for sizes in zip((0, 0), *(_room(network, one) for one in listed), strict=True)]
+    seen = set(listed)
+    for assignment in assigned:
+        for architecture in method.expected_passes(assignment).keys() - seen:
+            seen.add(architecture)
+            if any(size > room for size, room in zip(_room(network, architecture), most, strict=True)):
+                yield (
+                    f"client {assignment.client.index} trains {architecture!r}, which trained_architectures() does "
+                    "not list and which is larger than all that it lists: list it."
+                )
 
 
 def stands_for_all_rounds(trial: Trial) -> Iterator[str]:

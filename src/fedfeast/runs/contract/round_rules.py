@@ -21,7 +21,7 @@ from fedfeast.federation import Assignment, Constants, LocalSgd, Merged, RoundOr
 from fedfeast.networks.normalisation import by_batch
 from fedfeast.randomness import named_generator
 from fedfeast.recipes.building import build_sgd
-from fedfeast.runs.contract.plan_rules import lists_what_needs_most_room
+from fedfeast.runs.contract.plan_rules import without_room
 from fedfeast.runs.contract.trial import RATE, Trial, routed
 
 MOST_APART = 1e-6  # of a round's change, between the engines in float64
@@ -128,15 +128,15 @@ def computes_the_same_loss_in_every_round(trial: Trial) -> Iterator[str]:
 def is_the_same_when_captured(trial: Trial) -> Iterator[str]:
     """Run a round by both engines in float64, as by default and with momentum, short batches and kept tensors."""
     method, federation, training = trial.method, trial.federation, trial.recipe.training
-    if next(lists_what_needs_most_room(trial), None) is not None:
-        yield "captured passes have no room for a network that trained_architectures() does not list: list it."
-        return
     whole, plain = torch.float64, LocalSgd(training.weight_decay, training.clip_norm)
     kinds = (
         (plain, federation.preparation),
         (replace(plain, momentum=0.9, unreached="keep"), replace(federation.preparation, last_batch="short")),
     )
     assigned, flat = trial.assign(federation.participants[:3]), trial.initial_weights.double()
+    if any(without_room(method, assigned)):
+        yield "captured passes have no room for a network that trained_architectures() does not list: list it."
+        return
     for common, preparation in kinds:
         parts = (method, federation.examples, preparation, method.optimiser(common), trial.recipe.seed)
         order = RoundOrder(flat, assigned, 0, RATE)

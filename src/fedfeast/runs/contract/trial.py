@@ -13,6 +13,7 @@ from fedfeast.recipes import Recipe
 from fedfeast.runs.assembly import Federation, assemble
 
 RATE = 0.05  # of learning
+LATER = 4  # of so many participants one is asked after the first round: plans of large networks take their time
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,11 @@ class Trial:
         """Return clients by their indices."""
         return [self.federation.clients[index] for index in clients]
 
+    def asked(self, round_index: int) -> list[Client]:
+        """Return all participants in the first round and some, the one with the smallest budget among them, later."""
+        everybody = self.federation.participants
+        return self.cohort(sorted({*everybody[::LATER], self.least_client}) if round_index else everybody)
+
     def plan(
         self, state: State, clients: Sequence[Client], round_index: int, flat: Tensor | None = None
     ) -> tuple[list[Assignment], State]:
@@ -76,11 +82,10 @@ class Trial:
     def plans(
         self, clients: Sequence[Client] | None = None, flat: Tensor | None = None
     ) -> Iterator[tuple[int, list[Assignment]]]:
-        """Yield some rounds and what they give to these clients, to all participants unless told."""
-        asked = self.cohort(self.federation.participants) if clients is None else clients
+        """Yield some rounds and what they give to these clients, to those asked unless told."""
         state = self.method.initial_state()
         for round_index in self.rounds:
-            assigned, state = self.plan(state, asked, round_index, flat)
+            assigned, state = self.plan(state, clients or self.asked(round_index), round_index, flat)
             yield round_index, assigned
 
     def after_two_rounds(self) -> Tensor:
