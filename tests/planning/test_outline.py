@@ -10,7 +10,7 @@ from fedfeast.errors import InvalidInput
 from fedfeast.machine import usable_cores
 from fedfeast.planning.coverage import cover
 from fedfeast.planning.outline import outline, refuse_larger_cohorts
-from fedfeast.planning.timing import PassTimes, predict_time, time_passes
+from fedfeast.planning.timing import PassTimes, fit_line, predict_time, time_passes
 from fedfeast.population import Population
 from fedfeast.recipes import load_recipe
 from fedfeast.stopwatch import Repeats
@@ -86,6 +86,22 @@ def test_passes_are_timed_with_the_recipes_own_threads(monkeypatch: pytest.Monke
         torch.set_num_threads(before)
     unsaid = outline(load_recipe("digits", {"engine.threads": "none"}))
     assert time_passes(unsaid).threads == usable_cores()
+
+
+@pytest.mark.parametrize(
+    ("macs", "seconds", "line"),
+    [
+        ([0, 10], [1.0, 2.0], (1.0, 0.1)),
+        ([10], [2.0], (0.0, 0.2)),
+        ([10, 10], [1.0, 3.0], (0.0, 0.2)),
+        ([0], [2.0], (2.0, 0.0)),
+        ([0, 0], [1.0, 3.0], (2.0, 0.0)),
+    ],
+)
+def test_the_line_through_passes_holds_without_convolutions_and_for_networks_of_one_cost(
+    macs: list[int], seconds: list[float], line: tuple[float, float]
+) -> None:
+    assert fit_line(macs, seconds) == pytest.approx(line)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from fedfeast.networks import ElasticResNet
 from fedfeast.planning.outline import Outline, outline
 from fedfeast.planning.validated_sizes import CHEAP_SHARE, further_sizes, share_of_training
 from fedfeast.recipes import load_recipe
@@ -34,6 +35,14 @@ def test_the_cost_is_that_of_passes_over_the_servers_examples_against_three_time
     validation = 3 * (160 + 120) * point.macs  # after rounds 8, 16 and 20
     training = 3 * 20 * 10 * 30 * one.method.network.convolution_macs(point.architecture)  # rounds, clients, examples
     assert share_of_training(one, (point,), examples_of(one)) == pytest.approx(validation / training)
+
+
+def test_networks_without_convolutions_are_counted_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = built(**LARGEST, training__rounds=20, evaluation__every_rounds=8, method__name="fedavg")
+    (point,) = one.method.operating_points()
+    monkeypatch.setattr(ElasticResNet, "convolution_macs", lambda network, architecture: 0)
+    share = 3 * (160 + 120) / (3 * 20 * 10 * 30)
+    assert share_of_training(one, (point,), examples_of(one)) == pytest.approx(share)
 
 
 def test_a_few_with_the_smallest_and_the_largest_where_all_cost_more() -> None:

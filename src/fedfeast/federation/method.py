@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from fedfeast.data import Batch
+from fedfeast.errors import InvalidInput
 from fedfeast.federation.aggregation.accumulator import Answers
 from fedfeast.federation.local_sgd import LocalSgd
 from fedfeast.federation.parts import Parts
@@ -73,7 +74,11 @@ class Method(ABC):
     @property
     def least_macs(self) -> int:
         """The smallest budget that the method is made for; clients below it are an error unless excluded."""
-        return self.operating_points()[0].price
+        points = self.operating_points()
+        if not points:
+            name = type(self).__name__
+            raise InvalidInput(f"{name}.operating_points() is empty: return at least one network to serve.")
+        return points[0].price
 
     def initial_state(self) -> State:
         """Return the memory a federation starts with."""
@@ -140,7 +145,10 @@ class Method(ABC):
         """Return the networks to serve, least price first: least MACs, unless a cache has prices."""
 
     def trained_architectures(self) -> tuple[Hashable, ...]:
-        """Return the architectures that training comes back to; others may occur, and are not prepared for."""
+        """Return the architectures that training comes back to, which engines prepare for and take memory by.
+
+        Others may occur, if some listed one has as many weights in its convolutions, and one as many elsewhere.
+        """
         return tuple(dict.fromkeys(point.architecture for point in self.operating_points()))
 
     def merge(self, flat: Tensor, answers: Answers) -> Tensor:

@@ -1,6 +1,6 @@
 """Predicted training time from a few measured passes on this device."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,14 +58,19 @@ def time_passes(
             on_pass(cost)
     finally:
         torch.set_num_threads(before)
-    slope, intercept = np.polyfit(macs, seconds, 1) if len(chosen) > 1 else (seconds[0] / macs[0], 0.0)
     return PassTimes(
-        device_name(device.type),
-        threads,
-        tuple(zip(macs, seconds, strict=True)),
-        max(float(intercept), 0.0),
-        max(float(slope), 0.0),
+        device_name(device.type), threads, tuple(zip(macs, seconds, strict=True)), *fit_line(macs, seconds)
     )
+
+
+def fit_line(macs: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:
+    """Return the intercept and the slope of passes' seconds by their MACs, neither below 0."""
+    if len(set(macs)) > 1:
+        slope, intercept = np.polyfit(macs, seconds, 1)
+        return max(float(intercept), 0.0), max(float(slope), 0.0)
+    mean = sum(seconds) / len(seconds)
+    # Networks without convolutions have none of these MACs: a pass takes what it takes.
+    return (0.0, mean / macs[0]) if macs[0] else (mean, 0.0)
 
 
 def predict_time(built: Outline, expected_examples: np.ndarray, times: PassTimes) -> dict[str, Any]:

@@ -45,4 +45,6 @@ def share_of_training(built: Outline, points: Points, num_examples: np.ndarray) 
     macs = sum(point.macs for point in points) * passes * validations
     if not macs:
         return 0.0
-    return macs / 1e15 / built.training_pmacs(num_examples)
+    training = built.training_pmacs(num_examples)
+    # Networks without convolutions have no MACs by the proxy: then all of a pass counts.
+    return macs / 1e15 / (training or built.training_pmacs(num_examples, cost=built.method.network.macs))
