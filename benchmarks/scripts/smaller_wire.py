@@ -86,6 +86,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="keep the runs here: a call that was stopped goes on")
     parser.add_argument("--out", type=Path, help="write the result here, and its numbers beside it")
     given = parser.parse_args()
+    if given.out is not None and "lossless" not in given.only:
+        parser.error("--out needs lossless among --only: all others are compared with it")
     settings = dict(parse_setting(one) for one in given.set)
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.folder or Path(temporary)
@@ -100,7 +102,7 @@ def main() -> None:
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
     about = f"{datetime.now(UTC):%Y-%m-%d}, {device}, {torch.get_num_threads()} threads, torch {torch.__version__}."
     if "lossless" not in given.only:
-        return  # what all others are compared with is not here
+        return
     lines = ["# A smaller wire", "", f"`python {words} --seeds {seeds}`; {about}", "", *table(rows)]
     print("\n".join(lines))
     if given.out is not None:

@@ -7,7 +7,6 @@ from rich.console import Console, RenderableType
 
 from fedfeast.data.tasks import ACCURACY, task_named
 from fedfeast.presentation.tables import (
-    StudyTable,
     describe_data,
     describe_run,
     device_latency_tables,
@@ -15,7 +14,6 @@ from fedfeast.presentation.tables import (
     latency_table,
     policy_facts,
     served_round,
-    study_list,
 )
 
 SUMMARY: dict[str, Any] = {
@@ -38,9 +36,9 @@ SUMMARY: dict[str, Any] = {
 }
 
 
-def lines_of(*parts: RenderableType, width: int = 110) -> list[str]:
+def lines_of(*parts: RenderableType) -> list[str]:
     stream = io.StringIO()
-    console = Console(file=stream, width=width)
+    console = Console(file=stream, width=110)
     for part in parts:
         console.print(part, markup=not isinstance(part, str))
     return stream.getvalue().splitlines()
@@ -222,38 +220,3 @@ def test_data_sets_and_what_they_need() -> None:
         "  6 numbers, 1 target; 1,200 to train, 300 to test",
         "hers: prepare [it] again",
     ]
-
-
-def test_studies_and_their_tables() -> None:
-    studies = [{"name": "one", "title": "Table 1", "question": "Why?"}, {"name": "two", "title": "", "question": ""}]
-    text = "\n".join(lines_of(study_list(studies, ["one"])))
-    assert "Why? Table 1; trains nothing" in text
-    assert text.count("trains nothing") == 1
-    rows = [["FEAST", "ours", "1.0"], ["", "paper", "2.0"], ["FedAvg", "ours", "3.0"]]
-    header, plain = ["method", "", "[25M]"], "a [note]"
-    grouped, flat = (lines_of(StudyTable("title", plain, header, rows, 1, grouped=one)) for one in (True, False))
-    assert cells_of(grouped[2]) == ["method", "", "[25M]"]
-    assert plain in grouped[-1]
-    assert len(grouped) == len(flat) + 1, "a line between the groups"
-    assert not any(line.startswith("├") for line in flat)
-
-
-@pytest.mark.parametrize("width", [40, 44, 60, 80, 200])
-def test_no_number_of_a_study_is_cut_however_narrow_the_terminal(width: int) -> None:
-    header = ["change", "validated (%)", "population score (%)", "points a PMAC"]
-    cells = [
-        "98.76 \N{PLUS-MINUS SIGN} 0.79",
-        "97.94 \N{PLUS-MINUS SIGN} 0.30",
-        "460,221.066 \N{PLUS-MINUS SIGN} 77,712.081",
-    ]
-    rows = [["FEAST as published (J)", *cells], ["two local epochs in half the rounds", *cells]]
-    lines = lines_of(StudyTable("FEAST and what was changed", "A note.", header, rows, 3, grouped=False), width=width)
-    text = "\n".join(lines)
-    assert max(map(len, lines)) <= width
-    for cell in cells:
-        mean, spread = cell.split(" \N{PLUS-MINUS SIGN} ")
-        assert text.count(mean) == text.count(spread) == 2
-    assert "\N{HORIZONTAL ELLIPSIS}" not in text
-    assert any(cells[0] in line for line in lines) == (width not in (60, 80)), (
-        "a spread stands below its mean where a line is too narrow for both"
-    )

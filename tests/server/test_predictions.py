@@ -44,6 +44,15 @@ def test_a_variant_predicts_as_its_bundle_does(trained: Path, monkeypatch: pytes
     assert predictor.predict(offer, name, image).classes == classes
 
 
+def test_names_for_other_outputs_are_refused(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offer = Offer(BundleCache(trained), "digits", trained / "none")
+    name = next(iter(offer.by_id))
+    folder, manifest = offer.bundle(name)
+    monkeypatch.setattr(offer, "bundle", lambda name: (folder, {**manifest, "class_names": ["a"]}))
+    with pytest.raises(InvalidInput, match=f"{name} has 10 outputs and names for 1: export it again"):
+        Predictor().predict(offer, name, torch.zeros(1, 8, 8, dtype=torch.uint8))
+
+
 def test_pixels_come_out_as_they_went_in() -> None:
     pixels = np.arange(64, dtype=np.uint8).reshape(8, 8)
     content = io.BytesIO()

@@ -204,9 +204,9 @@ def _failures_said(words: Sequence[str]) -> Iterator[None]:
 
 
 def _list_studies(as_json: bool) -> None:
-    from fedfeast.presentation.tables import study_list
     from fedfeast.studies import CHOOSE, STUDIES
     from fedfeast.studies.choosing import QUESTION, TITLE
+    from fedfeast.studies.printing import study_list
 
     studies = [
         {"name": one.name, "title": one.title, "question": one.question, "datasets": list(one.datasets)}
@@ -218,15 +218,10 @@ def _list_studies(as_json: bool) -> None:
 
 
 def _describe(result: "StudyResult", page: Path) -> list["RenderableType"]:
-    from fedfeast.presentation.tables import StudyTable
+    from fedfeast.studies.printing import PrintedTable
     from fedfeast.studies.report import notes_of
 
-    tables = [
-        StudyTable(
-            table.full_title, table.note, table.header(), table.lines(), len(table.columns), grouped=table.published
-        )
-        for table in result.findings.tables
-    ]
+    tables = map(PrintedTable, result.findings.tables)
     return [*tables, *notes_of(result), f"report   {page}"]
 
 

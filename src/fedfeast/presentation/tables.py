@@ -1,12 +1,10 @@
 """Results as tables for people: a string beside a table is a plain line."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, Literal
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import RenderableType
 from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
@@ -303,80 +301,6 @@ def example_in_words(facts: DatasetFacts) -> str:
         tint = {1: "grey ", 3: "colour "}.get(facts.channels, "")
         return f"{facts.side} x {facts.side} {tint}images"
     return f"{' x '.join(map(str, facts.input_shape))} {facts.kind}"
-
-
-def study_list(studies: Sequence[Mapping[str, Any]], idle: Collection[str]) -> Table:
-    """Show every study with its question; those that are idle train nothing."""
-    table = Table("study", "what it asks", title="fedfeast study NAME")
-    for one in studies:
-        note = "; trains nothing" if one["name"] in idle else ""
-        table.add_row(one["name"], f"{one['question']} [dim]{one['title']}{note}[/]")
-    return table
-
-
-@dataclass(frozen=True)
-class StudyTable:
-    """One table of a study, whose last columns are numbers, in a form that cuts none of them on a narrow terminal."""
-
-    title: str
-    note: str
-    header: Sequence[str]
-    lines: Sequence[Sequence[str]]
-    numbers: int
-    grouped: bool  # a line with a first label begins a group
-
-    @property
-    def _num_labels(self) -> int:
-        return len(self.header) - self.numbers
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the table with every cell on one line, else with spreads below their means, else number by number."""
-        labels, borders = self._num_labels, 3 * len(self.header) + 1
-        columns = list(zip(*self.lines, strict=True)) or [()] * len(self.header)
-        words = [
-            max(len(word) for cell in (heading, *column) for word in _words(cell))
-            for heading, column in zip(self.header, columns, strict=True)
-        ]
-        whole = [max(word, *map(len, column), 0) for word, column in zip(words, columns, strict=True)]
-        spare = options.max_width - borders - sum(words)
-        if sum(whole) + borders <= options.max_width:
-            yield self._table(whole)
-        elif spare >= 0:
-            for position in range(labels):
-                gained = min(whole[position] - words[position], spare)
-                words[position] += gained
-                spare -= gained
-            yield self._table(words)
-        else:
-            yield from self._paragraphs()
-
-    def _table(self, widths: Sequence[int]) -> Table:
-        table, labels = Table(title=escape(self.title), caption=escape(self.note) or None), self._num_labels
-        for position, (heading, width) in enumerate(zip(self.header, widths, strict=True)):
-            side: Literal["left", "right"] = "left" if position < labels else "right"
-            table.add_column(escape(heading), justify=side, min_width=width, max_width=width)
-        for line, following in pairwise([*self.lines, ["end"]]):
-            numbers = zip(line[labels:], widths[labels:], strict=True)
-            cells = [cell if len(cell) <= width else "\n".join(_words(cell)) for cell, width in numbers]
-            is_last = self.grouped and bool(following[0])
-            table.add_row(*map(escape, [*line[:labels], *cells]), end_section=is_last)
-        return table
-
-    def _paragraphs(self) -> Iterator[Text]:
-        labels = self._num_labels
-        yield Text(self.title, style="italic")
-        for line in self.lines:
-            yield Text(" ".join(filter(None, line[:labels])), style="bold")
-            for heading, cell in zip(self.header[labels:], line[labels:], strict=True):
-                if cell:
-                    yield Text(f"  {heading}: {cell}")
-        if self.note:
-            yield Text(self.note, style="dim")
-
-
-def _words(cell: str) -> list[str]:
-    """Return the parts of a cell that are not broken: words, and a spread with its sign."""
-    return cell.replace("\N{PLUS-MINUS SIGN} ", "\N{PLUS-MINUS SIGN}\N{NO-BREAK SPACE}").split(" ")
 
 
 def _table(title: str, headings: Sequence[str], left: Collection[str] = ()) -> Table:

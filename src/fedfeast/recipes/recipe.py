@@ -58,8 +58,8 @@ from fedfeast.recipes.suitability import (
 # Sections that had another name in an earlier release.
 FORMER_SECTIONS = {"hostile": "adversary"}
 # Settings that may name code of one's own.
-_LEADING_POINT = re.compile(r"(?<![\w.])\.(?=\d)")
 CODE_SETTINGS = ("method.name", "network.builder", "variants.score", "data.name")
+_LEADING_POINT = re.compile(r"(?<![\w.])\.(?=\d)")
 
 
 class Recipe(Section):

@@ -23,8 +23,8 @@ from fedfeast.serving.latency import LatencyMeter
 from fedfeast.serving.manifest import (
     label_of,
     metric_of,
-    misfit_facts,
     read_manifest,
+    require_sound,
     require_vouched,
     value_of,
     write_manifest,
@@ -186,9 +186,7 @@ def read_bundle(folder: Path) -> dict[str, Any]:
     network, exports = manifest.get("network"), manifest.get("exports", {})
     if not isinstance(network, dict) or not isinstance(exports, dict):
         raise InvalidInput(f"{folder / 'manifest.json'} describes no network: {REMEDY}.")
-    wrong = "macs" if "macs" not in manifest else misfit_facts(manifest)
-    if wrong is not None:
-        raise InvalidInput(f"{folder / 'manifest.json'} states {wrong} that no network has: {REMEDY}.")
+    require_sound(folder / "manifest.json", manifest, REMEDY)
     own = standalone.PROGRAM if network.get("family") in standalone.PROGRAMS else "network.py"
     needed = ("weights.safetensors", "samples.safetensors", "model.py", own, *exports)
     require_vouched(folder / "manifest.json", manifest, needed, REMEDY)

@@ -56,6 +56,15 @@ def require_vouched(path: Path, manifest: Mapping[str, Any], names: Iterable[str
         raise InvalidInput(f"{path} has no hash of {missing[0]}, and so vouches for nothing: {remedy}.")
 
 
+def require_sound(path: Path, manifest: Mapping[str, Any], remedy: str) -> None:
+    """Refuse a manifest without MACs, or with facts that no network has."""
+    if "macs" not in manifest:
+        raise InvalidInput(f"{path} does not state macs: {remedy}.")
+    wrong = misfit_facts(manifest)
+    if wrong is not None:
+        raise InvalidInput(f"{path} states {wrong} that no network has: {remedy}.")
+
+
 def misfit_facts(facts: Mapping[str, Any]) -> str | None:
     """Return which fact of a network, in a manifest or a ladder's index, cannot be; None where all can."""
     for key, is_sound in _KINDS.items():

@@ -15,7 +15,7 @@ from fedfeast.serving.exporting import LARGEST_DIFFERENCE, NORMALISED, differenc
 from fedfeast.serving.families import standalone
 from fedfeast.serving.families.standalone import Model
 from fedfeast.serving.ladder import INDEX, Ladder
-from fedfeast.serving.manifest import misfit_facts, read_manifest, require_vouched
+from fedfeast.serving.manifest import read_manifest, require_sound, require_vouched
 from fedfeast.serving.onnx.plain import require_plain_network
 from fedfeast.serving.onnx.session import Session
 
@@ -81,9 +81,7 @@ def verify_file(path: Path) -> dict[str, Any]:
         named = ", ".join(manifest["exports"])
         raise InvalidInput(f"{described} is of {named} and not of {path.name}: export it again.")
     require_vouched(described, manifest, list(manifest["exports"]), "export it again")
-    wrong = misfit_facts(manifest)
-    if wrong is not None:
-        raise InvalidInput(f"{described} states {wrong} that no network has: export it again.")
+    require_sound(described, manifest, "export it again")
     for name in manifest["exports"]:
         if name.endswith(".onnx"):
             _session(path.with_name(name))

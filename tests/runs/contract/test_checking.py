@@ -34,6 +34,13 @@ class Drifting(ServerOptimiser):
 @dataclass(frozen=True)
 class Mine(FedAvg):
 """
+PLANS_THE_LARGEST = """
+        def plan_round(self, state, flat, *rest):
+            assigned, state = super().plan_round(state, flat, *rest)
+            larger = self.network.largest
+            slices = LeadingSlices.of(self.network.layout, self.network.shapes(larger))
+            return [replace(one, slice_map=slices, architectures=(larger,)) for one in assigned], state
+        """
 
 
 @pytest.fixture
@@ -201,13 +208,7 @@ BROKEN: dict[str, tuple[str, str]] = {
         r"both with a budget of \d+ MACs, are given different networks in round 0: .* declare plans_differ = True",
     ),
     "listed": (
-        """
-        def plan_round(self, state, flat, *rest):
-            assigned, state = super().plan_round(state, flat, *rest)
-            larger = self.network.largest
-            slices = LeadingSlices.of(self.network.layout, self.network.shapes(larger))
-            return [replace(one, slice_map=slices, architectures=(larger,)) for one in assigned], state
-        """,
+        PLANS_THE_LARGEST,
         r"client \d+ trains Architecture.*, which trained_architectures\(\) does not list and which is larger",
     ),
     "untouched": (
@@ -332,13 +333,8 @@ ALSO_BROKEN: dict[str, tuple[str, str, str]] = {
         """
         def trained_architectures(self):
             return (self.network.smallest,)
-
-        def plan_round(self, state, flat, *rest):
-            assigned, state = super().plan_round(state, flat, *rest)
-            larger = self.network.largest
-            slices = LeadingSlices.of(self.network.layout, self.network.shapes(larger))
-            return [replace(one, slice_map=slices, architectures=(larger,)) for one in assigned], state
-        """,
+        """
+        + PLANS_THE_LARGEST,
         r"captured passes have no room for a network that trained_architectures\(\) does not list",
     ),
     "nothing listed": (
