@@ -63,10 +63,8 @@ class PrintedTable:
             yield from self._paragraphs()
 
     def _table(self, widths: Sequence[int]) -> rich.table.Table:
-        table, labels = (
-            rich.table.Table(title=escape(self.table.full_title), caption=escape(self.table.note) or None),
-            self._num_labels,
-        )
+        table = rich.table.Table(title=escape(self.table.full_title), caption=escape(self.table.note) or None)
+        labels = self._num_labels
         for position, (heading, width) in enumerate(zip(self._header, widths, strict=True)):
             side: Literal["left", "right"] = "left" if position < labels else "right"
             table.add_column(escape(heading), justify=side, min_width=width, max_width=width)
